@@ -1,4 +1,4 @@
-"""Dynamic axes from Python: policies, true lengths, precapture, buckets from what was seen."""
+"""Dynamic axes from Python: policies, true lengths, precapture, and buckets from observed sizes."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ class AxisPythonTest(unittest.TestCase):
 
 
 def scaled(x):
-    """A step function: x * key["k"], and 1 more for one adapter."""
+    """A step function: x * key["k"], plus 1 for the adapter "en"."""
     key = cgtree.current_key()
     y = cgtree.empty(x.shape)
 

@@ -1,4 +1,5 @@
-"""Fuzzes what comes in from Python: dicts, capsules and arguments decoded from random bytes.
+"""Fuzzes the objects that Python passes in: dicts, capsules and arguments decoded from random
+bytes.
 
 usage: boundary_fuzz.py [--seconds=N] [--seed=S] [--input=HEX]... [--last=FILE]
 
@@ -37,11 +38,11 @@ BATCH = 50
 
 
 class Broken(AssertionError):
-    """A promise was not kept."""
+    """A promise that was not kept."""
 
 
 class Producer:
-    """An array of another library: has the protocols that `parts` names."""
+    """An array of another library, with the protocols in `parts`."""
 
     def __init__(self, parts):
         self.parts = parts
@@ -54,7 +55,7 @@ class Producer:
 
 
 class Raising(type):
-    """Of a type whose table cannot be had."""
+    """A type whose exchange table raises."""
 
     @property
     def __dlpack_c_exchange_api__(cls):
@@ -67,7 +68,9 @@ class RaisingProducer(Producer, metaclass=Raising):
 
 
 def with_table(capsule):
-    """A type with that as its table of functions: cgtree remembers types, so there are few."""
+    """Returns a type with `capsule` as its exchange table. cgtree remembers types, so there are
+    few.
+    """
     return type("TableProducer", (Producer,), {"__dlpack_c_exchange_api__": capsule})
 
 
@@ -81,7 +84,7 @@ PRODUCERS += [with_table(new_capsule(ctypes.addressof(table), hostile.NAMES[-1],
 
 
 class Case:
-    """One input: a call, and what may come of it."""
+    """One input: a call, and its permitted results."""
 
     def __init__(self, data):
         self.source, self.world = hostile.Source(data), hostile.World()
@@ -99,7 +102,7 @@ class Case:
         return hostile.interface(self.world, self.source, self.valid(protocol))
 
     def raising(self, answer):
-        """A function that answers, or raises, or wrecks the world."""
+        """Returns a function that answers, raises, or empties the world's containers."""
         deed = self.source.below(12)
 
         def part():
@@ -152,11 +155,11 @@ class Case:
         kind = Producer
         if self.source.chance(30):
             kind = self.source.choose(PRODUCERS)
-            self.has_odd_arguments = True  # our own table wants our own tensors
+            self.has_odd_arguments = True  # the table of Tensor requires tensors of cgtree
         return self.world.note(kind(parts))
 
     def options(self, *names):
-        """Draws all options, and returns those with these names; without names, all."""
+        """Draws all options. Returns those with these names, or all without names."""
         options = {"device": "host"}
         for name, usual in (("sync", ("wait", "ignore", "enqueue", "synchronize")),
                             ("dtype", ("float32", "uint16", "bfloat16")),
@@ -188,7 +191,7 @@ class Case:
         if any(error is own for own in self.world.raised):
             return
         if isinstance(error, AttributeError) and "__" in str(error):
-            return  # asked for a protocol, the object said that it has none
+            return  # cgtree asked for a protocol that the object does not have
         if self.has_odd_arguments and (type(error) in (TypeError, IndexError)
                                        or str(error) == "slice step cannot be zero"):
             return
@@ -253,7 +256,8 @@ class Case:
         return OURS
 
     def check(self, made):
-        """What came in says the same of itself in each way, and has the right elements."""
+        """Checks that an imported tensor describes itself consistently, and has the right elements.
+        """
         if self.source.chance(128):
             repr(made)
             made.cuda_array_interface()
@@ -277,14 +281,14 @@ class Case:
                                               for low, high in BUFFERS)
 
     def end(self):
-        """Lets go of all that the case holds, but for the structs, which must outlive it."""
+        """Releases the objects of the case, except the structs, which must outlive it."""
         for made, capsule in zip(self.managed, self.capsules):
             made.is_taken = capsule_name(capsule) == "used_" + made.name
         self.capsules.clear()
         self.world.end()
 
     def expect_end(self, data):
-        """What must be true once garbage was collected."""
+        """Checks deleters and references after a garbage collection."""
         for made in self.managed:
             expected = 1 if made.is_taken and made.has_deleter else 0
             found = hostile.deletions.pop(made.address)
@@ -303,7 +307,7 @@ def memory_at(made):
 
 
 def run_batch(inputs, outcomes, note=lambda data: None):
-    """Runs inputs, and looks at what they have left behind."""
+    """Runs inputs, and checks that no object is left behind."""
     before = sys.getrefcount(cgtree.Tensor)
     cases = []
     for data in inputs:
@@ -336,7 +340,7 @@ def corpus():
 
 def prepare():
     cgtree.set_log_level("off")
-    warnings.simplefilter("ignore")  # of what __index__ may return
+    warnings.simplefilter("ignore")  # __index__ may return such values
     sys.unraisablehook = lambda _: None  # deleters raise
     gc.collect()
     gc.freeze()
@@ -381,7 +385,7 @@ def main():
 
         while time.monotonic() < end:
             inputs = options.input or random_inputs(generator, BATCH)
-            faulthandler.dump_traceback_later(60, exit=True)  # no case takes that long
+            faulthandler.dump_traceback_later(60, exit=True)  # no case takes this long
             run_batch(inputs, outcomes, note if options.last != os.devnull else lambda data: None)
             faulthandler.cancel_dump_traceback_later()
             cases += len(inputs)

@@ -148,7 +148,7 @@ class CaiPythonTest(unittest.TestCase):
     # Acceptance: cai 17, 18, 19.
     def test_17_the_policy_says_who_waits_for_the_producers_stream(self):
         made = tensor(floats(4))
-        ours = cgtree.Stream("host")  # one made later would have the handle of the dead one
+        ours = cgtree.Stream("host")  # a later one could get the dead one's handle
         for sync in ("wait", "synchronize"):
             with self.assertRaises(cgtree.DeviceError):
                 from_cai(Foreign(made, stream=dead_stream()), stream=ours, sync=sync)
@@ -193,7 +193,7 @@ class CaiPythonTest(unittest.TestCase):
             try:
                 from_cai(Foreign(x, stream=foreign.ptr))
             except cgtree.CaptureError as error:
-                refused.append(error.code)  # its traceback would keep x
+                refused.append(error.code)  # its traceback would keep x alive
             y = cgtree.empty(x.shape, x.dtype)
             y.copy_from(x)
             return y
@@ -240,7 +240,7 @@ class CaiPythonTest(unittest.TestCase):
 
 
 def dead_stream():
-    """Returns the number of a destroyed stream, which gives an error when it is used."""
+    """Returns the handle of a destroyed stream, whose use is an error."""
     stream = cgtree.Stream("host")
     number = stream.ptr
     stream.close()

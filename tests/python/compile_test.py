@@ -1,4 +1,4 @@
-"""Compiled functions from Python: what they promise, and how they refuse."""
+"""Compiled functions from Python: their promises and their refusals."""
 
 import gc
 import json
@@ -103,7 +103,7 @@ class CompilePythonTest(unittest.TestCase):
                     gone = weakref.ref(made)
                     gc.collect()
                     if calls:
-                        made.step(floats(4))  # the collector has taken nothing that is needed
+                        made.step(floats(4))  # the collector has freed no object in use
                     values.clear()
                     del made
                     gc.collect()
@@ -115,7 +115,7 @@ class CompilePythonTest(unittest.TestCase):
         inner(floats(4))
         for number in range(6):
             if number == 4:
-                inner = None  # the recording has what it launched
+                inner = None  # the recording keeps the function's kernels
             x = floats(4)
             numpy.testing.assert_array_equal(values_of(step(x)), x * 2 + x)
             gc.collect()
@@ -384,7 +384,7 @@ class FlatCallPythonTest(unittest.TestCase):
 
         def step(x, w):
             if not held:
-                held.append(w)  # which is another tensor for later calls then
+                held.append(w)  # is another tensor for later calls
             return affine(x, w)
 
         _, flat = self.flat(step, line, (tensor(floats(4)), True))

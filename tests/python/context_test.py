@@ -1,4 +1,4 @@
-"""Contexts, streams, threads and tensors from Python: what they promise, and how they refuse."""
+"""Contexts, streams, threads and tensors from Python: their promises and their refusals."""
 
 import gc
 import io
@@ -39,7 +39,7 @@ class ContextPythonTest(unittest.TestCase):
         self.addCleanup(cgtree.set_log_level, "warn")
         for of_context, of_function in (({"verify_first": 3}, {}), ({}, {"verify_first": 3})):
             with cgtree.Context("host", **of_context) as context:
-                runs = []  # the result of the step depends on their number
+                runs = []  # the result of the step depends on its length
                 step = context.compile(lambda x: runs.append(1) or x * len(runs), framework="numpy", **of_function)
                 for _ in range(2):
                     step(floats(4))
@@ -51,7 +51,7 @@ class ContextPythonTest(unittest.TestCase):
     def test_a_replay_that_differs_from_an_eager_run_is_found(self):
         cgtree.set_log_level("off")
         self.addCleanup(cgtree.set_log_level, "warn")
-        deviation = [1.0]  # which the recording has by value
+        deviation = [1.0]  # the recording has its value
         generator = cgtree.Generator(42)
         with cgtree.Context("host", verify_every=1) as context:
             step = context.compile(lambda x: generator.normal(x.shape, deviation=deviation[0]),
@@ -195,7 +195,7 @@ class ContextPythonTest(unittest.TestCase):
                 self.assertIn("warm_up", file.read())
 
     def test_to_compile_a_function_makes_no_context(self):
-        # Modules do it when they are imported, also in a process that forks later.
+        # As modules do at import, also in a process that forks later.
         program = """
 import os, sys; sys.path.insert(0, "python")
 import cgtree
@@ -340,7 +340,7 @@ class StreamPythonTest(unittest.TestCase):
 
 
 class LeakPythonTest(unittest.TestCase):
-    """References are counted around what fails and what succeeds."""
+    """Counts references around calls that fail and calls that succeed."""
 
     def references(self, use, *objects):
         def counts():
@@ -402,7 +402,7 @@ class ThreadsPythonTest(unittest.TestCase):
         thread = threading.Thread(target=count)
         thread.start()
         ran = 0
-        for _ in range(20):  # a busy machine may not run the other thread at once
+        for _ in range(20):  # a busy machine may delay the other thread
             before = small[0]
             big.copy_from(other)
             ran = max(ran, small[0] - before)
@@ -412,7 +412,7 @@ class ThreadsPythonTest(unittest.TestCase):
 
 
     def run_program(self, program):
-        """Runs a program of its own, so that what hangs or aborts is a failure and no more."""
+        """Runs a program in another process, so that a hang or an abort is only a failure."""
         program = "import sys, threading, time; sys.path.insert(0, 'python')\n" + program
         try:
             result = subprocess.run([sys.executable, "-c", program], text=True, timeout=60,
@@ -422,8 +422,8 @@ class ThreadsPythonTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (0, "end\n"))
 
     def test_who_waits_for_upkeep_lets_python_run(self):
-        # To drop a function releases what its recordings keep, which takes Python's lock; meanwhile
-        # another thread uses the context.
+        # The end of a function releases the objects of its recordings, which takes Python's lock,
+        # while another thread uses the context.
         self.run_program("""
 import cgtree, numpy
 cgtree.set_log_level("off")

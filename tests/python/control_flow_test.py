@@ -1,4 +1,4 @@
-"""Branches and loops from Python: replays decide anew, and what a body raises arrives at the caller."""
+"""Branches and loops from Python: replays decide again, and an exception of a body reaches the caller."""
 
 import gc
 import signal
@@ -25,7 +25,7 @@ def copy_of(x):
 
 
 def next_flag(all_flags):
-    """Moves the flags one place to the front, and returns the first one."""
+    """Shifts the flags by one place, and returns the first one."""
     others = copy_of(all_flags[1:])
     all_flags[:-1].copy_from(others)
     return all_flags[:1]
@@ -79,7 +79,7 @@ class ControlFlowTest(unittest.TestCase):
                 y = copy_of(x)
 
                 def then():
-                    z = copy_of(y)  # which ends with the body
+                    z = copy_of(y)  # freed at the end of the body
                     rotate(z)
                     return make(z, y)
 
@@ -103,7 +103,9 @@ class ControlFlowTest(unittest.TestCase):
                 self.call_often(f, call)
 
     def test_a_choice_runs_the_body_with_its_number(self):
-        """With results the last body is for all other numbers; without them no body runs."""
+        """With results, the last body is for all other numbers; without results, no body runs for
+        them.
+        """
         def step(x, z, index):
             y = copy_of(x)
             cgtree.choose(index, [lambda: y.copy_from(z), lambda: rotate(y)])
@@ -265,7 +267,7 @@ class ControlFlowTest(unittest.TestCase):
     # ---- Rows as they come ----
 
     def sums(self, rows, most):
-        """Compiles (x, on) -> rounds: y = x, and then rounds of y += x, which hand out y."""
+        """Compiles (x, on) -> rounds: y = x, and then rounds of y += x that hand out y."""
         def step(x, on):
             y = copy_of(x)
 
@@ -372,7 +374,7 @@ class ControlFlowTest(unittest.TestCase):
             f(tensor(floats(3)))
         self.assertEqual(raised.exception.__notes__, ["in the body of loop()"])
 
-    # ---- What bodies raise ----
+    # ---- Exceptions of bodies ----
 
     def test_what_a_body_raises_arrives_with_its_type_and_leaves_no_trace(self):
         raises = True
@@ -389,7 +391,7 @@ class ControlFlowTest(unittest.TestCase):
 
         f = self.context.compile(step)
         x = floats(4)
-        for _ in range(2):  # to warm up, and to record
+        for _ in range(2):  # the warm-up, and the recording
             raises = True
             with self.assertRaisesRegex(Own, "^boom$") as raised:
                 f(tensor(x), flags(1))

@@ -180,7 +180,7 @@ class ExchangePythonTest(unittest.TestCase):
         numpy.testing.assert_array_equal(values_of(back.value), values_of(made))
 
     def test_17_memory_of_our_allocator_comes_back_as_the_pools(self):
-        # As a library does that allocates its outputs through the table, and wraps them as its own.
+        # As a library that allocates its outputs through the table, and wraps them in its own type.
         allocate = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p,
                                      ctypes.POINTER(ctypes.POINTER(Versioned)), ctypes.c_void_p,
                                      ctypes.c_void_p)(exchange().allocate)
@@ -202,7 +202,7 @@ class ExchangePythonTest(unittest.TestCase):
             wrapped.append((own, callback, shape))
             self.assertEqual(to_object(ctypes.addressof(own), ctypes.byref(back)), 0)
             value = back.value
-            ctypes.pythonapi.Py_DecRef(back)  # to_object() has given a reference
+            ctypes.pythonapi.Py_DecRef(back)  # to_object() has returned a new reference
             return value
 
         def step(x):
@@ -272,7 +272,7 @@ class ExchangePythonTest(unittest.TestCase):
     # Acceptance: dlpack 17.
     def test_17_another_librarys_type_is_converted_through_its_table(self):
         class Array:
-            """Has our own table: what it converts must be a tensor, so this is refused by it."""
+            """Has the table of Tensor, which refuses other objects."""
             __dlpack_c_exchange_api__ = cgtree.Tensor.__dlpack_c_exchange_api__
 
         with self.assertRaisesRegex(TypeError, "expected a cgtree.Tensor"):

@@ -1,4 +1,5 @@
-"""Every public function and type has an example in its docstring, and each does what it says."""
+"""Every public function and type has an example in its docstring, and each example runs as shown.
+"""
 
 import doctest
 import sys

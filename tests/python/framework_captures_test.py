@@ -1,5 +1,5 @@
-"""Arrays beside a framework on a GPU: exports inside a capture, which say stream=None (T-CAI 31), and managed memory.
-Each test is skipped where the framework, or a GPU, is not there.
+"""Arrays of cgtree and of a framework on a GPU: exports inside a capture with stream=None (T-CAI 31), and managed
+memory. Each test is skipped without its framework or a GPU.
 
 usage: framework_captures_test.py [--json=FILE] [unittest options]
 """
@@ -19,7 +19,7 @@ GPU = "cuda:0"
 
 
 def exported_in_capture(framework, take):
-    """A step that hands its input to a framework while it is recorded and counts its replays."""
+    """A step that exports its input to a framework during its capture, and counts its replays."""
     context = cgtree.Context(GPU)
 
     def step(x):

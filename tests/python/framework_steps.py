@@ -2,11 +2,10 @@
 
 usage: framework_steps.py [--frameworks=...] [--calls=1000] [--json=FILE]
 
-Each step is called with inputs that change at every call, and its outputs are compared with what
-the framework computes by itself. PyTorch runs twice: with a MemPool, and with cgtree as the allocator
-of the process, where a transformer block is among its steps. A line per step: `equal`, `close`
-(with the largest difference) or `wrong`; and how many calls were replays. Each framework runs in a
-process of its own. Exits 1 if a step is wrong, replayed less than 99 % of its calls, or crashed.
+Each step is called with inputs that change at every call, and its outputs are compared with those of the framework.
+PyTorch runs twice: with a MemPool, and with cgtree as the allocator of the process, where a transformer block is among
+its steps. A line per step: `equal`, `close` (with the largest difference) or `wrong`; and the number of replays. Each
+framework runs in a separate process. Exits 1 if a step is wrong, replayed less than 99 % of its calls, or crashed.
 """
 
 import argparse
@@ -25,7 +24,7 @@ RANDOM = numpy.random.default_rng()
 
 
 class Step:
-    """A function of a framework's arrays, how to make its inputs, and how close it must come."""
+    """A function of a framework's arrays, with its inputs and its tolerance."""
 
     def __init__(self, name, function, inputs, tolerance=0.0, eager=None, **options):
         self.name, self.function, self.inputs = name, function, inputs
@@ -82,7 +81,8 @@ def cupy_steps(framework):
     def pair():
         return framework.array(floats(256, 128)), framework.array(floats(256, 128))
 
-    # The same sequence twice: replays draw from one, calls of the eager function from the other.
+    # The same sequence twice: replays draw from one generator, calls of the eager function from the
+    # other.
     replayed, eager = cgtree.Generator(7), cgtree.Generator(7)
 
     def noisy(x):
@@ -91,7 +91,7 @@ def cupy_steps(framework):
     def noisy_eager(x):
         return x + cupy.from_dlpack(eager.normal(x.shape, device=framework.device))
 
-    # A body has a stream of its own. Elementwise functions of CuPy's hand their kernels eight
+    # A body has a separate stream. CuPy's elementwise functions pass their kernels eight
     # uninitialised bytes, so that two runs of a body would differ.
     bodies = cupy.RawModule(code="""
         extern "C" __global__ void add(float* y, float value, int n) {
@@ -218,7 +218,7 @@ def as_list(returned):
 
 
 def difference(found, expected):
-    """The largest difference; infinity for another shape or what is not a number on one side."""
+    """The largest difference; infinity for different shapes, or NaN on one side only."""
     if found.shape != expected.shape:
         return float("inf")
     if not found.size or numpy.array_equal(found, expected):

@@ -1,4 +1,4 @@
-"""Libraries that exchange arrays with cgtree, each behind the same few functions."""
+"""Libraries that exchange arrays with cgtree, behind one interface."""
 
 import contextlib
 import importlib
@@ -18,11 +18,13 @@ import cgtree.numpy  # noqa: E402
 
 
 class NotOffered(Exception):
-    """The framework itself cannot do this: no such element type, layout or protocol."""
+    """The framework lacks the element type, layout or protocol."""
 
 
 class Framework:
-    """One library. Arrays of `values` (numpy) in a layout; conversions; reading back."""
+    """One library: makes arrays of `values` (numpy) in a layout, converts them, and reads them
+    back.
+    """
 
     name = ""
     module = ""
@@ -45,7 +47,7 @@ class Framework:
         raise NotImplementedError
 
     def read(self, array):
-        """The elements as a numpy array, when all work is done."""
+        """The elements as a numpy array, after all work is done."""
         raise NotImplementedError
 
     def pointer(self, array):
@@ -59,7 +61,7 @@ class Framework:
             return cgtree.from_cuda_array_interface(array, owner=array)
         return cgtree.from_dlpack(array)
 
-    # Layouts; a framework whose arrays have none of them says so.
+    # Layouts; a framework whose arrays lack a layout raises NotOffered.
     def fortran(self, values):
         return self.array(numpy.ascontiguousarray(values.T)).T
 
@@ -76,11 +78,11 @@ class Framework:
         raise NotOffered("its arrays are never read-only")
 
     def on_stream(self, values):
-        """(array, keeper): written on a stream that is not the default one."""
+        """(array, keeper): written on a stream other than the default one."""
         raise NotOffered("it has no streams")
 
     def current(self, stream):
-        """A scope in which the framework's current stream is this one of on_stream()."""
+        """A scope in which a stream of on_stream() is the framework's current stream."""
         return contextlib.nullcontext()
 
     def synchronize(self):
@@ -88,7 +90,7 @@ class Framework:
 
 
 def widened(values):
-    """An array of which [::2, 1:] are the values."""
+    """An array whose [::2, 1:] are the values."""
     rows, columns = values.shape
     wide = numpy.zeros((2 * rows, columns + 1), values.dtype)
     wide[::2, 1:] = values
@@ -252,7 +254,7 @@ class TorchFramework(Framework):
         return self.library.cuda.stream(stream)
 
     def to_us(self, array, protocol):
-        if protocol == "cai":  # it names no stream, so the caller has to wait
+        if protocol == "cai":  # the dict has no stream, so the caller has to wait
             self.library.cuda.current_stream().synchronize()
         return super().to_us(array, protocol)
 
@@ -304,7 +306,7 @@ FRAMEWORKS = {each.name: each for each in (NumpyFramework, CupyFramework, NumbaF
 
 
 def load(name):
-    """The framework, or None and why it is not here."""
+    """(the framework, None), or (None, the reason why it is missing)."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not hasattr(numpy, "row_stack"):
         numpy.row_stack = numpy.vstack  # numba-cuda 0.30 with NumPy 2.5
@@ -312,12 +314,14 @@ def load(name):
         framework = FRAMEWORKS[name]()
         framework.read(framework.array(numpy.zeros((1, 1), "float32")))
         return framework, ""
-    except Exception as error:  # a framework without a GPU fails in its own way
+    except Exception as error:  # frameworks without a GPU raise different exceptions
         return None, f"{type(error).__name__}: {error}"
 
 
 def in_process(program, name, *options):
-    """Returns the report of a framework that a program makes in a process of its own, so that an abort ends only that."""
+    """Returns the report that a program makes of a framework in a separate process, so that an abort ends only that
+    process.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "report.json")
         command = [sys.executable, os.path.abspath(program), f"--frameworks={name}", "--here", f"--json={path}", *options]
@@ -336,6 +340,6 @@ def write_reports(path, program, reports):
 
 
 def write_on(stream, tensor, values):
-    """Copies the values to the tensor on a stream of ours."""
+    """Copies the values to the tensor on a stream of cgtree."""
     with stream:
         tensor.copy_from(cgtree.from_array_interface(values, owner=values))

@@ -1,4 +1,4 @@
-"""Random numbers from Python: their ranges, seeds and states, and the same eagerly and at replay."""
+"""Random numbers from Python: ranges, seeds and states; a replay draws the numbers of an eager call."""
 
 import sys
 import unittest
@@ -17,7 +17,7 @@ class GeneratorPythonTest(unittest.TestCase):
 
     def test_numbers_are_as_they_are_asked_for(self):
         def drawn(draw, shape, dtype, *arguments, **options):
-            """Draws into a new tensor, and with the same seed into one that is there."""
+            """Draws into a new tensor, and with the same seed into an existing one."""
             made = draw(*arguments, shape, device="host", **options)
             place = cgtree.empty(shape, dtype, "host")
             self.generator.set_seed(self.seed)
@@ -67,7 +67,7 @@ class GeneratorPythonTest(unittest.TestCase):
                     found = [values_of(y) for y in step(x)]
                     for y, expected in zip(found, plain(x)):
                         numpy.testing.assert_array_equal(y, values_of(expected))
-                    if call == 4:  # obeyed by the next replay
+                    if call == 4:  # used by the next replay
                         self.generator.set_seed(11)
                         eager.set_seed(11)
                 self.assertEqual(step.stats()["replays"], 6)

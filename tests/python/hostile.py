@@ -1,4 +1,4 @@
-"""Values that a careless or hostile producer could hand us, decoded from bytes."""
+"""Objects that a careless or hostile producer could pass to cgtree, decoded from bytes."""
 
 import ctypes
 import weakref
@@ -14,11 +14,11 @@ TEXTS = ("", "<f4", "|b1", "<i8", "<V2", ">f4", "<f", "<f0", "<f99999999999", "|
 
 
 class Raised(Exception):
-    """What hostile objects raise by themselves."""
+    """An exception that hostile objects raise."""
 
 
 class Source:
-    """Bytes to decide with; zeros when they are used up, so that every input ends."""
+    """Decides by bytes; zeros after the last one, so that every input ends."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -38,7 +38,9 @@ class Source:
 
 
 class Hostile:
-    """An object whose special methods answer, raise or change what they were reached through."""
+    """An object whose special methods answer, raise or change the container through which they were
+    reached.
+    """
 
     def __init__(self, world, source, depth):
         self.world, self.deeds = world, {}
@@ -117,7 +119,7 @@ class OddDict(dict):
 
 
 class OddKey(str):
-    """Equal to any key, and changes the dict while it is looked up."""
+    """Equal to any key, and changes the dict during the lookup."""
 
     world = None
 
@@ -130,7 +132,8 @@ class OddKey(str):
 
 
 class World:
-    """What one case holds: objects that must be gone after it, containers that may be wrecked."""
+    """The objects of one case, which must be freed after it, and the containers that it may empty.
+    """
 
     def __init__(self):
         self.seen, self.raised, self.containers = [], [], []
@@ -145,7 +148,7 @@ class World:
         return error
 
     def wreck(self):
-        """Empties what is being read."""
+        """Empties the containers, which cgtree may be reading."""
         for container in self.containers:
             container.clear()
 
@@ -160,7 +163,7 @@ def items(world, source, depth):
 
 
 def nested(world, source):
-    """Lists in lists: deep, wide, or in themselves."""
+    """Lists in lists: deep, wide, or recursive."""
     kind = source.below(3)
     inner = []
     world.containers.append(inner)
@@ -243,7 +246,7 @@ deletions = {}
 
 def _delete(address):
     if address not in deletions:
-        deletions[address] = 1 << 20  # not a struct of ours
+        deletions[address] = 1 << 20  # not a struct of this module
     deletions[address] += 1
     if deletions[address] & 1 and address & 16:
         raise Raised("deleter")
@@ -256,7 +259,9 @@ NAMES = (b"dltensor_versioned", b"dltensor", b"used_dltensor_versioned", b"used_
 
 
 class Managed:
-    """DLPack's struct, with some fields changed, around `array`; its arrays end where they end."""
+    """DLPack's struct around `array`, with some fields changed; its arrays have no bytes after
+    their end.
+    """
 
     def __init__(self, source, array):
         self.array, self.is_versioned = array, source.chance(160)
@@ -284,7 +289,7 @@ class Managed:
         if kind < 5:
             field = ("device_type", "code", "bits", "lanes", "byte_offset")[kind]
             setattr(view, field, number)
-        elif kind == 5:  # at most as many as exist, or so many that they must not be read
+        elif kind == 5:  # at most as many as exist, or too many to be read
             is_small = source.chance(128)
             view.ndim = source.below(len(self.shape) + 1) if is_small else source.choose(
                 (9, 64, 1 << 20, (1 << 31) - 1, -1, -(1 << 31)))
@@ -306,7 +311,7 @@ class Managed:
 
     def capsule(self, source):
         usual = NAMES[0] if self.is_versioned else NAMES[1]
-        # The name of the other struct would be a lie that cannot be detected.
+        # The other struct's name would not be detectable as wrong.
         name = usual if source.chance(230) else source.choose(NAMES[2:])
         self.name = name.decode()
         return new_capsule(self.address, name, None)

@@ -1,4 +1,4 @@
-"""What a hostile array may say, one thing at a time; boundary_fuzz.py says all at once."""
+"""The fields of a hostile array, one at a time; boundary_fuzz.py combines them."""
 
 import ctypes
 import itertools
@@ -12,11 +12,11 @@ sys.path.insert(0, "tests/python")
 from support import (  # noqa: E402,F401
     Exchange, Foreign, HandMade, cgtree, floats, from_cai, new_capsule, setUpModule, tensor)
 
-TABLE = b"dlpack_exchange_api"  # a capsule keeps the address alone
+TABLE = b"dlpack_exchange_api"  # a capsule keeps only the address of its name
 
 
 class Index:
-    """An integer that does something when it is read."""
+    """An integer with a side effect when it is read."""
 
     def __init__(self, deed, value=2):
         self.deed, self.value = deed, value

@@ -1,10 +1,10 @@
-"""{framework} x {to us, from us} x {protocol} x {element type, layout}, a line per cell.
+"""{framework} x {to cgtree, from cgtree} x {protocol} x {element type, layout}, a line per cell.
 
 usage: interop_matrix.py [--frameworks=numpy,cupy,numba,torch,jax] [--json=FILE] [--quiet]
 
 A cell is `equal` (same pointer, same values, no copy), `refused: MESSAGE`, `not offered: WHY` (the
-framework has no such thing) or `wrong: WHAT`. Each framework runs in a process of its
-own. Exits 1 if a cell is wrong or a framework crashed.
+framework lacks the feature) or `wrong: WHAT`. Each framework runs in a separate process. Exits 1 if
+a cell is wrong or a framework crashed.
 """
 
 import argparse
@@ -23,19 +23,19 @@ DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
           "float16", "bfloat16", "float32", "float64", "complex64"]
 LAYOUTS = ["row-major", "fortran", "slice", "broadcast", "zero-size", "scalar", "negative strides",
            "read-only", "non-default stream"]
-# A refusal of these is a fault: every framework can do them.
+# Every framework supports these: a refusal is a fault.
 BASIC = {("float32", "row-major"), ("int32", "row-major"), ("float64", "row-major")}
 
 
 def sample(dtype, rows=6, columns=5):
-    """Values that differ; of bfloat16 the bits."""
+    """Distinct values; for bfloat16 the bits."""
     plain = "uint16" if dtype == "bfloat16" else dtype
     values = numpy.arange(1, rows * columns + 1).reshape(rows, columns)
     return (values % 2 == 0) if dtype == "bool" else values.astype(plain)
 
 
 def framework_array(framework, layout, values):
-    """(array, what it must hold, whatever must stay alive)."""
+    """(array, its expected values, the objects that must stay alive)."""
     if layout == "row-major":
         return framework.array(values), values, None
     if layout == "fortran":
@@ -67,7 +67,7 @@ def filled(framework, values, dtype):
 
 
 def our_tensor(framework, layout, values, dtype):
-    """(tensor, what it must hold, whatever must stay alive)."""
+    """(tensor, its expected values, the objects that must stay alive)."""
     if layout in ("row-major", "read-only"):
         tensor = filled(framework, values, dtype)
         if layout == "row-major":
@@ -101,7 +101,7 @@ def our_tensor(framework, layout, values, dtype):
 
 
 def elements(tensor):
-    """What a tensor of ours holds, as numpy; of bfloat16 the bits."""
+    """The values of a tensor of cgtree, as numpy; for bfloat16 the bits."""
     plain = "uint16" if tensor.dtype == "bfloat16" else tensor.dtype
     return numpy.frombuffer(tensor.tobytes(), plain).reshape(tensor.shape)
 

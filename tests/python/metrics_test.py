@@ -1,4 +1,4 @@
-"""Metrics from Python: the page, read by parsers of others where they are installed."""
+"""Metrics from Python: the page, read by parsers of other projects if they are installed."""
 
 import json
 import pathlib

@@ -157,7 +157,7 @@ class TorchAllocatorPythonTest(unittest.TestCase):
         self.assertTrue(busy.wait(30))
         data = self.allocate(1000, 0, None)
         self.record_stream(data, stream.ptr)
-        self.record_stream(12345, stream.ptr)  # no block of ours
+        self.record_stream(12345, stream.ptr)  # not a block of cgtree
         self.free(data, 1000, 0, None)
         others = [self.allocate(1000, 0, None) for _ in range(3)]
         go_on.set()
@@ -201,7 +201,8 @@ class TorchAllocatorPythonTest(unittest.TestCase):
         self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
 
     def test_outputs_in_one_segment_are_held_together_and_are_never_overwritten(self):
-        """As a pool of PyTorch's cuts blocks out of a segment that ends with the step."""
+        """As a memory pool of PyTorch that cuts blocks out of a segment, which ends with the step.
+        """
         size, segment_bytes = 256, 4096
 
         def step(x):

@@ -1,4 +1,4 @@
-"""Where replays hang, and how long they take on the device, from Python."""
+"""The place where a replay hangs, and the device times of replays, from Python."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class ProgressPythonTest(unittest.TestCase):
         told = []
 
         def step(x):
-            # Runs at each launch, as the work of the host device. The third is the first replay.
+            # Runs at each launch on the host device. The third run is the first replay.
             def work(_):
                 launches.append(0)
                 while len(launches) == 3 and not told:

@@ -2,12 +2,13 @@
 
 usage: races.py [--frameworks=numpy,cupy,numba,torch] [--rounds=20] [--milliseconds=20] [--json=FILE]
 
-forward: the producer's stream is busy for a long time before it writes; we must see what it wrote.
-return: our stream is busy before it reads; the producer overwrites as soon as we let go; we must
-    see what was there before.
-export: our stream is busy before it writes; the framework must see what we wrote.
-Each runs once more without edges (sync="ignore"), to show that the race is there; that is told,
-and not a fault. A line per case: `ordered` or `wrong`. Exits 1 if a case is wrong.
+forward: the producer's stream is busy for a long time before it writes; cgtree must see the
+    written values.
+return: cgtree's stream is busy before it reads; the producer overwrites as soon as the import is
+    released; cgtree must see the earlier values.
+export: cgtree's stream is busy before it writes; the framework must see the written values.
+Each runs once more without edges (sync="ignore"), to show that the race exists; its result is printed,
+and is not a fault. A line per case: `ordered` or `wrong`. Exits 1 if a case is wrong.
 """
 
 import argparse
@@ -30,7 +31,8 @@ CYCLES_PER_MILLISECOND = 1_500_000
 
 
 class Streams:
-    """What a race needs of a framework: streams, a long kernel on any stream, and fills."""
+    """The parts of a framework that a race uses: streams, a long kernel on any stream, and fills.
+    """
 
     device = "cuda:0"
 
@@ -39,7 +41,9 @@ class Streams:
 
 
 class NumpyStreams(Streams):
-    """The host device, which runs work at once: nothing can race, but all of it is called."""
+    """The host device, which runs work immediately: there are no races, but all functions are
+    called.
+    """
 
     device = "host:0"
 
@@ -199,7 +203,7 @@ KINDS = {"numpy": NumpyStreams, "cupy": CupyStreams, "numba": NumbaStreams, "tor
 
 
 def seen(values, expected):
-    """How many elements are what they must be."""
+    """The number of elements with the expected value."""
     return int((values == numpy.float32(expected)).sum())
 
 
@@ -261,7 +265,7 @@ def exporting(streams, number, sync):
 
 
 class Idle:
-    """A tensor that says nothing is pending, which is not so."""
+    """A tensor that wrongly claims to have no pending work."""
 
     def __init__(self, tensor):
         self.tensor = tensor

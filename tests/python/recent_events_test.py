@@ -59,7 +59,7 @@ class ScopePythonTest(unittest.TestCase):
         self.addCleanup(self.context.close)
 
     def paths(self, step):
-        """Returns the paths of what `step` has launched, in the order of the nodes."""
+        """Returns the paths of the nodes that `step` launches, in the order of the nodes."""
         function = self.context.compile(step)
         for _ in range(3):
             function(cgtree.empty((2,), device="host"))
@@ -78,7 +78,7 @@ class ScopePythonTest(unittest.TestCase):
                 scope = cgtree.Scope("inner")
                 with scope, cgtree.Scope("innermost"):
                     cgtree.launch(work, x)
-                with scope:  # a scope may be opened again
+                with scope:  # the same scope may be opened again
                     cgtree.launch(work, x)
             return x
         self.assertEqual(self.paths(step), ["", "layer 0", "layer 0/inner/innermost", "layer 0/inner"])

@@ -1,4 +1,6 @@
-"""Reports from Python: of contexts, whose snapshots and event files say the same."""
+"""Reports about contexts from Python: from a snapshot and from an event file, with the same
+content.
+"""
 
 import os
 import re
@@ -23,14 +25,14 @@ def double(x):
 
 
 class ReportTest(unittest.TestCase):
-    """Each advice where it helps, with its numbers, and not where it does not."""
+    """Each advice appears where it helps, with its numbers, and only there."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.events = os.path.join(folder.name, "events.jsonl")
         self.context = self.open()
-        self.functions = []  # a snapshot is about those that are there
+        self.functions = []  # held, because a snapshot has only the functions that exist
 
     def open(self, **options):
         context = cgtree.Context("host", name="decode", **{"event_file": self.events, "event_file_has_replays": True,
@@ -202,7 +204,7 @@ class ReportTest(unittest.TestCase):
     def test_recordings_that_are_evicted_in_turn_need_a_higher_limit(self):
         self.call(self.compile(max_recordings=1, at_limit="evict"), *[2, 2, 3, 3] * 5)
         self.assert_advised("'f': raise the limit at which its recordings are evicted",
-                            "4 of 5 recordings were evicted")  # before the next one waits
+                            "4 of 5 recordings were evicted")  # the next one waits
 
     def test_a_few_evictions_are_no_matter(self):
         self.call(self.compile(max_recordings=1, at_limit="evict"), 2, 2, 3, 3, 2, 2)

@@ -1,4 +1,4 @@
-"""Steps, step blocks, breaks and groups from Python: what they promise, and how they refuse."""
+"""Steps, step blocks, breaks and groups from Python: their promises and their refusals."""
 
 import struct
 import sys
@@ -14,7 +14,7 @@ from support import (  # noqa: E402,F401
 
 
 def view_at(address, like):
-    """The memory at an address, as an array of NumPy's, with the shape of `like`."""
+    """The memory at an address, as a NumPy array with the shape of `like`."""
     interface = {"data": (address, False), "shape": like.shape, "typestr": "<f4", "version": 3}
     return numpy.asarray(type("Memory", (), {"__array_interface__": interface})())
 
@@ -285,7 +285,7 @@ class GroupsPythonTest(unittest.TestCase):
         return sorted(failures, key=lambda failure: failure[0])
 
     def groups_of(self, kind, size):
-        """Ranks that are threads: the library's, or functions of Python's over a barrier."""
+        """Ranks that are threads: in the library's group, or in a Python group over a barrier."""
         if kind == "threads":
             return cgtree.thread_groups(size, time_limit=20)
         barrier, given = threading.Barrier(size, timeout=20), [None] * size

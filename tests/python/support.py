@@ -1,4 +1,4 @@
-"""What the tests of the Python package share: the import, producers, and capsules made by hand."""
+"""Shared by the tests of the Python package: the import, producers, and capsules made by hand."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ SEED = int.from_bytes(os.urandom(4), "little")
 RANDOM = numpy.random.default_rng(SEED)
 
 
-def setUpModule():  # for those that import it
+def setUpModule():  # called by unittest in modules that import it
     print(f"seed {SEED}", file=sys.stderr)
 
 
@@ -48,7 +48,7 @@ def values_of(made):
 
 
 def on_threads(count, work):
-    """Calls work(number) on each of so many threads at once, and raises the first exception of theirs."""
+    """Calls work(number) on `count` threads at once, and raises their first exception."""
     failed = []
 
     def call(number):
@@ -74,7 +74,7 @@ def affine(x, w):
 
 
 class Foreign:
-    """Another library's array: hides a tensor of ours behind the CUDA array interface."""
+    """Another library's array: a tensor of cgtree behind the CUDA array interface."""
 
     def __init__(self, inner, **changes):
         self.inner = inner
@@ -122,7 +122,7 @@ _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-KEPT = []  # names and callbacks of capsules must outlive them
+KEPT = []  # names and callbacks must outlive their capsules
 
 
 def capsule_name(capsule):
@@ -132,7 +132,7 @@ def capsule_name(capsule):
 
 
 def exported(capsule):
-    """The struct in a capsule of ours, which it keeps."""
+    """The struct in a capsule of cgtree; the capsule keeps it alive."""
     name = capsule_name(capsule).encode()
     kind = Versioned if name.endswith(b"versioned") else Unversioned
     struct = ctypes.cast(_get_pointer(capsule, name), ctypes.POINTER(kind)).contents

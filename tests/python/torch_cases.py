@@ -1,12 +1,12 @@
-"""Threads, streams, forks, captures, memory and odd tensors beside compiled functions; each case is compared with eager.
-torch_programs.py has programs that are functions of their inputs and state.
+"""Threads, streams, forks, captures, memory and unusual tensors with compiled functions; each case is compared with
+eager. torch_programs.py has programs that are functions of their inputs and state.
 
 usage: torch_cases.py [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
 
-Each case runs in a process of its own. A line per case: `right`, `wrong: WHY`, `failed: EXCEPTION`, `absent: a GPU`.
+Each case runs in a separate process. A line per case: `right`, `wrong: WHY`, `failed: EXCEPTION`, `absent: a GPU`.
 Exits 1 unless all are right or absent.
 
-A case is a function of a Trial. Its first line of documentation is what the table shows.
+A case is a function of a Trial. The table shows the first line of its docstring.
 """
 
 import argparse
@@ -37,9 +37,9 @@ import torch_programs  # noqa: E402
 from torch_programs import tensors_of  # noqa: E402
 
 CASES = {}
-TIMEOUT = 240  # seconds for a case; the compiler of PyTorch takes minutes on a cold machine
+TIMEOUT = 240  # seconds for a case; PyTorch's compiler takes minutes with a cold cache
 MARK = "CASE "
-torch._dynamo.config.recompile_limit = 64  # each case tries many ways of calling one function
+torch._dynamo.config.recompile_limit = 64  # each case calls one function in many ways
 
 
 def compiled_of(function):
@@ -58,7 +58,7 @@ def case(needs_gpu=False):
 
 
 def on_threads(count, work):
-    """Calls work() on each of so many threads, and raises what the first of them has raised."""
+    """Calls work() on `count` threads, and raises the first exception of a thread."""
     failed = []
 
     def call():
@@ -77,7 +77,7 @@ def on_threads(count, work):
 
 
 class Wrong(Exception):
-    """A result differs, or a promise was not kept."""
+    """A different result, or a broken promise."""
 
 
 class Trial:
@@ -106,7 +106,7 @@ class Trial:
                 torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
     def compare(self, compiled, eager, inputs, calls=8, tolerance=0.0, replays=2):
-        """Calls both with the same new inputs, and compares the results and the inputs afterwards."""
+        """Calls both with the same new inputs, and then compares the results and the inputs."""
         before = replays_of(compiled)
         for _ in range(calls):
             args, kwargs = inputs()
@@ -121,7 +121,7 @@ class Trial:
 
 
 class Model:
-    """A class of a user's, with a compiled method."""
+    """A user's class with a compiled method."""
 
     def __init__(self, trial, factor):
         self.net, self.factor = nn.Linear(8, 8).to(trial.device), factor
@@ -172,12 +172,12 @@ def two_threads(trial):
         with torch.no_grad():
             trial.compare(compiled, model, lambda: ((trial.rand(16, 32),), {}), calls=calls)
 
-    work(8)  # PyTorch raises in a call while another thread compiles
+    work(8)  # PyTorch raises in a call during a compilation on another thread
 
     on_threads(2, work)
 
 
-# ---- What cannot be recorded ----
+# ---- Steps that cannot be recorded ----
 
 
 def _right(trial, compiled, step, inputs, calls=5):
@@ -200,7 +200,7 @@ def _dense(tensor):
 
 
 class Marked(torch.Tensor):
-    """A subclass of a user's."""
+    """A user's subclass."""
 
 
 @case()
@@ -271,7 +271,7 @@ def results_on_the_host(trial):
 
 @case()
 def a_fork(trial):
-    """a process that forks after it has recorded"""
+    """a process that forks after a recording"""
     def step(x):
         return x * 2
 
@@ -285,7 +285,7 @@ def a_fork(trial):
         status = 1
         try:
             status = 0 if torch.equal(compiled(x), step(x)) else 2
-        except RuntimeError:  # PyTorch's, whose GPU is lost after a fork
+        except RuntimeError:  # of PyTorch, which loses the GPU at a fork
             status = 0 if trial.device.type == "cuda" else 3
         finally:
             os._exit(status)
@@ -294,11 +294,11 @@ def a_fork(trial):
     trial.compare(compiled, step, lambda: ((trial.rand(4),), {}))
 
 
-# ---- What needs a GPU ----
+# ---- Cases for a GPU ----
 
 
 def _draws(trial, step, inputs, calls=10, seeds=(1, 2)):
-    """Compares draws: the same seed for both, at once and in the middle."""
+    """Compares draws with the same seed for both, at the begin and in the middle."""
     compiled = compiled_of(step)
     for seed in seeds:
         args = [inputs() for _ in range(calls)]
@@ -323,7 +323,7 @@ def multinomial(trial):
 
 @case(needs_gpu=True)
 def generators(trial):
-    """a torch.Generator of the user's; get_rng_state() between calls"""
+    """a user's torch.Generator; get_rng_state() between calls"""
     generator = torch.Generator(trial.device)
 
     def step(x):
@@ -346,7 +346,7 @@ def generators(trial):
 
 @case(needs_gpu=True)
 def side_streams(trial):
-    """a side stream in a step; calls on a stream of the user's; record_stream"""
+    """a side stream in a step; calls on a user's stream; record_stream"""
     side = torch.cuda.Stream()
 
     def step(x):
@@ -370,7 +370,7 @@ def side_streams(trial):
 
 @case(needs_gpu=True)
 def two_contexts_on_two_streams(trial):
-    """two threads with long kernels, on streams of their own"""
+    """two threads with long kernels, on two streams"""
     weight = trial.rand(512, 512) / 20
 
     def step(x):
@@ -379,7 +379,7 @@ def two_contexts_on_two_streams(trial):
         return x
 
     compiled = compiled_of(step)
-    with torch.no_grad():  # PyTorch raises in a call while another thread compiles
+    with torch.no_grad():  # PyTorch raises in a call during a compilation on another thread
         compiled(trial.rand(512, 512))
 
     def work():
@@ -392,7 +392,7 @@ def two_contexts_on_two_streams(trial):
 
 @case(needs_gpu=True)
 def foreign_capture(trial):
-    """called while PyTorch captures a graph of its own"""
+    """called while PyTorch captures another graph"""
     def step(x):
         return x * 2 + 1
 
@@ -444,7 +444,7 @@ def on_our_allocator(trial):
 
 @case(needs_gpu=True)
 def draws_on_the_host(trial):
-    """a generator that is not CUDA's"""
+    """a CPU generator for a step on the GPU"""
     generator = torch.Generator()
 
     def step(x):
@@ -498,7 +498,7 @@ def work(name, device, seed):
 
 
 def start(name, device, seed):
-    """Runs a case in a process of its own. Returns its outcome, the seconds, and the last words of the process."""
+    """Runs a case in a separate process. Returns its outcome, the seconds, and the last lines of its output."""
     began = time.monotonic()
     command = [sys.executable, os.path.abspath(__file__), f"--worker={name}", f"--device={device}", f"--seed={seed}"]
     try:

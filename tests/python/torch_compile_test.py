@@ -1,4 +1,4 @@
-"""What is promised of compiled functions and modules of PyTorch themselves, on the CPU."""
+"""Promises about compiled functions and modules of PyTorch themselves, on the CPU."""
 
 import copy
 import gc
@@ -30,7 +30,7 @@ def eager(function, **options):
 
 
 class Net(torch.nn.Module):
-    """At module level, so that it can be pickled."""
+    """At module level, as pickle requires."""
 
     def __init__(self):
         super().__init__()
@@ -138,7 +138,7 @@ class ModulePythonTest(unittest.TestCase):
     def test_modules_of_one_class_share_what_pytorch_compiles(self):
         plain = [torch.nn.Linear(4, 4) for _ in range(12)]
         layers = [eager(layer) for layer in plain]
-        for _ in range(9):  # more layers than recordings that need not pay: the others wait once
+        for _ in range(9):  # more layers than recordings that may fail to pay: the others wait once
             x = y = torch.randn(2, 4)
             for layer, twin in zip(layers, plain):
                 x, y = layer(x), twin(y)
@@ -160,7 +160,7 @@ class ModulePythonTest(unittest.TestCase):
         compiled = eager(keep)
         for _ in range(5):
             compiled(torch.ones(4))
-        compiled(keep.kept)  # PyTorch compiles this call anew, but not the next one
+        compiled(keep.kept)  # PyTorch compiles again for this call, but not for the next one
         compiled(torch.ones(4))
         with self.assertRaisesRegex(cgtree.WrongValue, "skip_no_tensor_aliasing_guards"):
             compiled(keep.kept)
@@ -175,7 +175,7 @@ class ModulePythonTest(unittest.TestCase):
 
 
 class FunctionPythonTest(unittest.TestCase):
-    """What compile() makes of functions, and what it refuses."""
+    """Functions made by compile(), and its refusals."""
 
     def setUp(self):
         torch._dynamo.reset()

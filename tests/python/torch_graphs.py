@@ -1,4 +1,4 @@
-"""Graphs of PyTorch's for tests: on an imaginary GPU, and with operators whose captures fail."""
+"""PyTorch graphs for tests: on an imaginary GPU, and with operators whose captures fail."""
 
 import contextlib
 import unittest.mock
@@ -16,7 +16,7 @@ from cgtree import _torch_versions as versions
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
-is_captured = []  # whether `hidden` and the like fail, as what waits for the device does in a capture
+is_captured = []  # not empty while operators such as `hidden` must fail, as a wait does in a capture
 
 
 def waits():
@@ -36,7 +36,7 @@ def _(x):
 
 
 def captured_on_host(kind, tensors):
-    """Runs what is captured at once too, as on a GPU, where it may fail."""
+    """Runs captured work immediately as well, since it may fail in a capture on a GPU."""
     if _cgtree.current_stream().is_capturing:
         is_captured.append(True)
         try:
@@ -50,7 +50,7 @@ def fake(given, mode):
     if given is not int:
         shape, dtype, device = given
         return torch.empty(shape, dtype=dtype, device=device)
-    source = ConstantSource("n")  # an integer as Dynamo has it from the second call on
+    source = ConstantSource("n")  # an integer of the kind that Dynamo has from the second call on
     symbol = mode.shape_env.create_unspecified_symbol(2, source)
     return mode.shape_env.create_symintnode(symbol, hint=2, source=source)
 
@@ -63,13 +63,14 @@ def graph_on_gpu(function, *given):
 
 
 class Seen(Exception):
-    """Inductor has cut a graph, and need not go on."""
+    """Ends Inductor after it has cut a graph."""
 
 
 def partitions(function, *given, **options):
-    """Returns what Inductor records of a function on an imaginary GPU, after prepare(): for each partition its
-    operators and the devices of its inputs, or the number that one is, and for what lies between them None.
-    given: of each argument shape, type and device, or int for an integer."""
+    """Returns the parts that Inductor makes of a function on an imaginary GPU, after prepare(): for a recorded
+    partition, its operators, and the devices or the numbers of its inputs; None for a part in between. given: shape,
+    type and device of each argument, or int for an integer.
+    """
     from torch._inductor import compile_fx, decomposition, scheduler
     from torch._inductor.utils import BoxedBool
     with (unittest.mock.patch.object(proxy_tensor, "CONSTANT_NUMEL_LIMIT", -1),
@@ -81,7 +82,7 @@ def partitions(function, *given, **options):
 
     def note(_, parts, signatures):
         for nodes, signature in zip(parts, signatures):
-            # The node of a custom operator has no place. Its results have one.
+            # The node of a custom operator has no device; its results have one.
             devices = {str(value.get_device()) for value in signature.input_nodes.values()
                        if "FallbackKernel" not in type(value).__name__}
             found.append(None if signature.skip_cudagraph else (

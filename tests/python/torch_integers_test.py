@@ -1,5 +1,6 @@
-"""Integers that are inputs of PyTorch's graphs: a recording takes the value of each call where operators take a tensor
-in their place, and others have a recording for each value."""
+"""Integer inputs of PyTorch's graphs: if operators accept a tensor for it, one recording reads the integer at each
+call; otherwise each value has a recording.
+"""
 
 import dataclasses
 import importlib.util
@@ -111,7 +112,8 @@ class IntegersPythonTest(unittest.TestCase):
             with self.subTest(what):
                 torch._dynamo.reset()
                 compiled = cgtree.torch.compile(function, kernels="eager")
-                # Others in the first two calls: Dynamo takes what stays for a constant.
+                # The first two calls have other integers: Dynamo treats an integer that stays the
+                # same as a constant.
                 self.expect_calls(compiled, function, arguments, [3, 2, *[integer() for _ in range(398)]])
                 self.assertGreaterEqual(cgtree.torch.stats(compiled)["replays"], 395, cgtree.torch.explain(compiled))
 
@@ -138,7 +140,7 @@ class IntegersPythonTest(unittest.TestCase):
     def test_a_size_and_what_bits_depend_on_have_a_recording_for_each_value(self):
         for function, integers, name in (
                 (lambda x, n: x[:n] + n, range(1, 9), "aten.slice.Tensor"),
-                (lambda x, n: (x * 2)[:, n:n + 2], range(6), "aten.slice.Tensor"),  # whose strides are seen
+                (lambda x, n: (x * 2)[:, n:n + 2], range(6), "aten.slice.Tensor"),  # a view with visible strides
                 (lambda x, n: torch.full((2,), n, dtype=torch.float16) + 1, (3, 5, -4, 60000), "aten.full.default"),
                 (lambda x, n: x / n, range(2, 9), "aten.div.Tensor")):
             torch._dynamo.reset()

@@ -1,5 +1,6 @@
-"""What recordings of PyTorch's graphs depend on beside their inputs, on the CPU: settings, hooks, checks, state of
-Python that operators read; and what explain() says where there are none."""
+"""State besides the inputs on which recordings of PyTorch's graphs depend, on the CPU: settings, hooks, checks, Python
+state that operators read; and explain() without recordings.
+"""
 
 import functools
 import inspect
@@ -30,7 +31,7 @@ def eager(function, **options):
     return cgtree.torch.compile(function, kernels="eager", **options)
 
 
-_hidden = types.ModuleType("hidden")  # whose attributes are not followed
+_hidden = types.ModuleType("hidden")  # Dynamo does not follow its attributes
 _hidden.count = 0
 _named = []
 
@@ -67,7 +68,7 @@ class Net(torch.nn.Module):
 
 
 class KeyPythonTest(unittest.TestCase):
-    """What a call depends on beside its inputs, and what Dynamo guards of it."""
+    """State besides its inputs on which a call depends, and the part of it that Dynamo guards."""
 
     def setUp(self):
         torch._dynamo.reset()
@@ -107,7 +108,7 @@ class KeyPythonTest(unittest.TestCase):
         read = versions.settings().read
         compiled = eager(lambda x: x * 2, name="settings")
         x = torch.ones(3)
-        torch.set_float32_matmul_precision("highest")  # which is not the same as to leave it
+        torch.set_float32_matmul_precision("highest")  # differs from leaving the default
         for name, place in settings.items():
             functions[name] = (functools.partial(getattr, *place), functools.partial(setattr, *place))
         for name, (get, set_to) in functions.items():
@@ -139,7 +140,7 @@ class KeyPythonTest(unittest.TestCase):
 
     def test_settings_refuse_what_is_no_function(self):
         make = cgtree._cgtree.Settings
-        self.assertEqual(len(make(()).read()), 1)  # how the thread treats denormals
+        self.assertEqual(len(make(()).read()), 1)  # the thread's treatment of denormals
         for wrong in ((0, 0, 0, 0, 1), (1, 0, 0, 0, 3), (1, 0, 0, 0, 65)):
             with self.assertRaises(cgtree.InvalidArgument):
                 make((wrong,))
@@ -214,7 +215,7 @@ class KeyPythonTest(unittest.TestCase):
         compiled = eager(lambda x: torch.ops.cgtree_key.hidden(x * 2) + 2, name="pieces")
         for _ in range(8):
             self.assertEqual(compiled(torch.ones(3)).tolist(), [2.0 * _hidden.count + 2] * 3)
-        self.assertEqual(cgtree.torch.stats(compiled)["graphs"], 2)  # beside the operator
+        self.assertEqual(cgtree.torch.stats(compiled)["graphs"], 2)  # before and after the operator
         self.assertGreater(cgtree.torch.stats(compiled)["replays"], 4)
 
     def test_verification_of_such_operators_can_be_left_out(self):
@@ -241,7 +242,7 @@ class KeyPythonTest(unittest.TestCase):
             self.assertEqual(state(), state())
             self.assertNotIn(state(), seen)
             seen.append(state())
-        _named[:] = [list(range(10_000))]  # only so much of it is looked at
+        _named[:] = [list(range(10_000))]  # only a part of it is compared
         self.assertLess(len(str(_torch_state.state_of([torch.ops.cgtree_key.named.default])())), 10_000)
         self.assertIsNone(_torch_state.state_of([]))
 
@@ -299,7 +300,7 @@ class KeyPythonTest(unittest.TestCase):
         for _ in range(2):
             _torch_memory.obey_record_stream()
         with unittest.mock.patch.object(_torch_memory, "note_stream") as noted:
-            with self.assertRaises(NotImplementedError):  # PyTorch has none for tensors of the CPU
+            with self.assertRaises(NotImplementedError):  # PyTorch has no such operator for the CPU
                 torch.ones(3).record_stream(torch.Stream("cpu"))
         noted.assert_not_called()
 

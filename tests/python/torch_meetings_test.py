@@ -1,5 +1,6 @@
-"""Programs in which two features of PyTorch meet, on the CPU with PyTorch's own kernels: each equals an eager
-run bit for bit, or raises an error that says why."""
+"""Programs that combine two features of PyTorch, on the CPU with PyTorch's own kernels: each equals an eager run bit
+for bit, or raises an error that gives the reason.
+"""
 
 import copy
 import gc
@@ -86,7 +87,7 @@ class MeetingsPythonTest(unittest.TestCase):
                 y = call(x) * (2 if call is dropout else 1)
                 y.sum().backward()
                 draws[-1].append((y.detach().clone(), x.grad.clone()))
-                del x, y  # what is held has a recording of its own
+                del x, y  # held outputs would need another recording
         for (a, b), (c, d) in zip(*draws, strict=True):
             self.assertTrue(torch.equal(a, c))
             self.assertTrue(torch.equal(b, d))

@@ -1,4 +1,4 @@
-"""Where recordings of PyTorch's graphs have their memory, on a GPU: each check prints what it saw.
+"""Memory of recordings of PyTorch's graphs, on a GPU: each check prints its measurements.
 
 usage: torch_memory_run.py [--only=part of a name] [--json=FILE]
 
@@ -175,7 +175,7 @@ def memory_that_runs_out_raises_pytorchs_error_and_leaves_the_rest():
     graph = graph_of(lambda x: [x.repeat(grows[0])[:x.numel()] + 1])
     x = torch.randn(1 << 20, device="cuda")
     graph([x])
-    grows[0] = torch.cuda.mem_get_info()[0] * 2 // x.nbytes  # the next call warms up, in the pool
+    grows[0] = torch.cuda.mem_get_info()[0] * 2 // x.nbytes  # the next call warms up in the pool
     try:
         graph([x])
     except torch.OutOfMemoryError as error:
@@ -223,7 +223,7 @@ def training_equals_eager_with_what_is_saved_in_the_pool():
     return "; ".join(seen)
 
 
-# How each side of a comparison runs a model.
+# The ways to run a model that are compared.
 SIDES = {"eager": lambda model: model,
          "cgtree eager": lambda model: cgtree.torch.compile(model, kernels="eager"),
          "cgtree inductor": cgtree.torch.compile,
@@ -234,8 +234,9 @@ MODELS = {"layers": (lambda: Net(2048, 8), (4096, 2048)),
 
 
 def series_of(side, model_name, steps=12):
-    """Returns, after each pass of a training, MiB that the process takes of the device beside its parameters,
-    that PyTorch has reserved and allocated, and that cgtree's pools have reserved and hold; and the pools."""
+    """Returns, after each pass of a training: MiB of the device that the process uses in addition to its parameters,
+    MiB that PyTorch has reserved and allocated, and MiB that cgtree's pools have reserved and hold; and the pools.
+    """
     make, shape = MODELS[model_name]
     torch.manual_seed(0)
     model = make().cuda().train()
@@ -273,7 +274,7 @@ def series_of(side, model_name, steps=12):
 
 
 def series_alone(side, model_name):
-    """series_of() in a process of its own."""
+    """Returns series_of() from a separate process."""
     done = subprocess.run([sys.executable, os.path.abspath(__file__), f"--series={side},{model_name}"],
                           capture_output=True, text=True, timeout=600, check=False)
     expect(done.returncode == 0, side, model_name, done.stderr[-2000:])

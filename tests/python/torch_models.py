@@ -15,15 +15,15 @@ import torch
 SOURCES = {"transformers": ("transformers",), "timm": ("timm", "torchvision"),
            "torchvision": ("torchvision",)}
 VOCABULARY = 99
-LENGTH = 12  # tokens of an input
+LENGTH = 12  # tokens per input
 NEW_TOKENS = 8
 
 
 @dataclasses.dataclass
 class Subject:
-    """`inputs(i)`: the arguments of call i, which are fresh tensors and the same in each process.
-    `bind(compiler)`: returns what takes them, where the compiler has compiled the module or its forward
-    pass."""
+    """`inputs(i)`: the arguments of call i, which are new tensors with the same values in each process.
+    `bind(compiler)`: returns a function of these arguments, with the module or its forward pass compiled.
+    """
 
     module: torch.nn.Module
     inputs: typing.Callable
@@ -38,19 +38,19 @@ class Subject:
 
 
 def absent(source):
-    """Returns a package that is needed and not here, or None."""
+    """Returns the name of a required package that is missing, or None."""
     return next((name for name in SOURCES[source] if importlib.util.find_spec(name) is None), None)
 
 
 def names(source):
-    """Returns the names of all models of a source, small ones first."""
+    """Returns the names of all models of a source, small models first."""
     if source != "transformers":
         return list({"timm": TIMM, "torchvision": TORCHVISION}[source])
     return [*TRANSFORMERS, *[f"{name}:{cache}" for name in GENERATE for cache in GENERATE[name]]]
 
 
 def preload(source):
-    """Imports what all models of a source need."""
+    """Imports the packages of a source."""
     if source == "transformers":
         import transformers
         transformers.AutoConfig.for_model("bert")
@@ -61,7 +61,7 @@ def preload(source):
 
 
 def make(source, name, device, seed):
-    """Returns a Subject, whose weights and inputs are those of the seed."""
+    """Returns a Subject whose weights and inputs depend on the seed."""
     torch.manual_seed(seed)
     build = {"transformers": _transformers, "timm": _timm, "torchvision": _torchvision}[source]
     subject = build(name)
@@ -71,7 +71,7 @@ def make(source, name, device, seed):
 
 
 def randomize(module, seed):
-    """Fills weights so that all of them matter: many models begin with zeros in places."""
+    """Fills all weights with random values, because many models begin with zeros in places."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in module.named_parameters():
@@ -100,8 +100,9 @@ def _ids(generator, rows=2, length=LENGTH):
 
 
 def _mask(generator, rows=2, length=LENGTH):
-    """Returns a mask of padding to the right, of another length in each row. There always is some: models
-    do other things without any."""
+    """Returns a mask with padding on the right, of another length in each row. Each mask has padding, because models
+    take other paths without any.
+    """
     lengths = torch.randint(length // 2, length, (rows, 1), generator=generator)
     return (torch.arange(length) < lengths).long()
 
@@ -112,7 +113,7 @@ def _image(generator, size, channels=3, rows=2):
 
 # ---- transformers ----
 
-# Sizes that most configurations have; each takes those that it knows.
+# Sizes that most configurations have; each configuration takes the ones that it knows.
 SMALL = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "ffn_dim": 128,
@@ -129,8 +130,7 @@ SMALL = {
 TEXT, MASKED, SEQUENCES = "causal", "encoder", "sequences"
 VISION, AUDIO = "vision", "audio"
 
-# By name: the kind of its inputs, its class among the automatic ones, and sizes of its own; None: it has
-# no such size.
+# By name: the kind of inputs, the automatic class, and additional sizes; a size None is left out.
 TRANSFORMERS = {
     "bert": (MASKED, "MaskedLM", {}),
     "roberta": (MASKED, "MaskedLM", {}),
@@ -329,7 +329,7 @@ def _timm(name):
 
 # ---- torchvision ----
 
-SHAPES = "detector"  # its input is a list of images of several shapes, in place of a batch
+SHAPES = "detector"  # the input is a list of images of several shapes, not a batch
 _RCNN = {"min_size": 64, "max_size": 96, "num_classes": 4, "weights_backbone": None,
          "box_score_thresh": 0.2, "box_detections_per_img": 8, "rpn_post_nms_top_n_test": 20}
 _ONE_STAGE = {"min_size": 64, "max_size": 96, "num_classes": 4, "weights_backbone": None,

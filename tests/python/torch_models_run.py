@@ -1,4 +1,4 @@
-"""Runs models of transformers, timm and torchvision eagerly and compiled, and compares what they return.
+"""Runs models of transformers, timm and torchvision eagerly and compiled, and compares their results.
 
 usage: torch_models_run.py --from=transformers,timm,torchvision [--models=a,b] [--kernels=eager,inductor,...]
                            [--device=cuda] [--jobs=N] [--limit=S] [--stop-after=S] [--seed=N] [--json=FILE]
@@ -6,25 +6,24 @@ usage: torch_models_run.py --from=transformers,timm,torchvision [--models=a,b] [
 
 --kernels: "eager" and "inductor" are cgtree.torch.compile(kernels=...); "graph trees" is
 torch.compile(mode="reduce-overhead"); "floor" is Dynamo with a back end that returns what the first
-call returned, for its time alone.
+call returned, only to measure its time.
 
-Models have random weights (torch_models.py). Each runs in a process of its own, --jobs at a time, for --limit
-seconds at most; after --stop-after seconds no further one begins. It is called with --inputs changing
-inputs. A result is compared after the next call, with the one of the eager model. If bits differ, it is compared
-with the same compiler of PyTorch without recordings, because models do other things where they see that
-they are compiled:
+Models have random weights (torch_models.py). Each runs in a separate process, --jobs at a time, for --limit seconds at
+most; after --stop-after seconds no further one begins. It is called with --inputs changing inputs. A result is compared
+with that of the eager model after the next call. If bits differ, it is compared with the same compiler of PyTorch
+without recordings, because some models take other paths when they are compiled:
 
     equal         to eager results, bit for bit
-    as compiled   bit for bit equal to what PyTorch's compiler computes without recordings
-    close         to eager results, within --tolerance of the largest value; of kernels of Inductor alone
+    as compiled   bit for bit equal to results of PyTorch's compiler without recordings
+    close         to eager results, within --tolerance of the largest value; with kernels of Inductor only
     different     none of these
 
-The JSON has a row for each model: the time of the host for a call in microseconds (a median; each call
-begins with an idle device), and for each kind of kernels "equal", "worst" (the largest difference, of the
-largest value), "result", "as_compiled", "calls" and "replays" of graphs, "steady" (the share of calls that were
-replays in the last quarter of the inputs), "reasons" why some were not, and "breaks" (those of Dynamo).
-It is written as rows come. --start=spawn: processes import all anew, in place of forks of one that has
-not used the GPU. --verbose: they print what they print. Exits 1 if a model is different with a kind of cgtree's, and 77 if a package is absent.
+The JSON has a row for each model: the time of the host for a call in microseconds (a median; each call begins with an
+idle device), and for each kind of kernels "equal", "worst" (the largest relative difference), "result", "as_compiled",
+"calls" and "replays" of graphs, "steady" (the share of replays among calls in the last quarter of the inputs),
+"reasons" of other calls, and "breaks" (those of Dynamo). It is written as rows come. --start=spawn: each process
+imports all packages, instead of being forked from one that has not used the GPU. --verbose: shows the output of
+processes. Exits 1 if a model is different with kernels of cgtree, and 77 if a package is absent.
 """
 
 import argparse
@@ -46,21 +45,21 @@ import warnings
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "python"), FOLDER]
-# The parent must not touch the driver, because its children are forks.
+# The parent must not initialize the driver, because its children are forks.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 KERNELS = ("eager", "inductor", "graph trees", "floor")
 OURS = ("eager", "inductor")
 CONTROLS = {"eager": "aot eager", "inductor": "plain inductor"}  # the same compilers without recordings
 ABSENT = 77
-SHARE = 0.5  # seconds that a call is timed
+SHARE = 0.5  # seconds of timing per kind of kernels
 
 
-# ---- One model, in a process of its own ----
+# ---- One model, in a separate process ----
 
 
 def floor(graph, _):
-    """A back end that returns what the first call returned."""
+    """A back end that runs the graph once and then returns the same result."""
     results = []
 
     def call(*args):
@@ -99,7 +98,7 @@ def copied(value):
 
 
 def compare(got, want):
-    """Returns (whether they are equal bit for bit, the largest difference, in what they differ or "")."""
+    """Returns (True if they are equal bit for bit, the largest difference, a description or "")."""
     import torch
     import torch_programs
     if len(got) != len(want):
@@ -123,7 +122,7 @@ def compare(got, want):
 
 
 class Trial:
-    """A model in this process, with what eager calls returned."""
+    """A model in this process, with the results of eager calls."""
 
     def __init__(self, source, name, options, send):
         import torch
@@ -152,7 +151,7 @@ class Trial:
             torch.cuda.synchronize()
 
     def time(self, call, subject, before=lambda: None):
-        """Returns the median time of a call in microseconds, alone among the processes of this run."""
+        """Returns the median time of a call in microseconds; no other process of this run works meanwhile."""
         inputs, samples = subject.inputs(0), []
         with open(self.options.lock, "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -194,7 +193,7 @@ class Trial:
         self.send({"kernels": {kernels: row}})
 
     def call_all(self, kernels, call, subject, mark, row, stats):
-        """Makes all calls, and adds to the row how they compare, and how many replayed."""
+        """Makes all calls, and adds the comparison and the number of replays to the row."""
         import torch
         got, before, late, so_far = [], None, self.options.inputs * 3 // 4, {}
         for i in range(self.options.inputs):
@@ -203,7 +202,7 @@ class Trial:
             torch.manual_seed(self.options.seed + i)
             mark()
             result = call(subject.inputs(i))
-            if kernels == "graph trees":  # which overwrite what is held
+            if kernels == "graph trees":  # which overwrites held results
                 got.append(copied(result))
             elif before is not None:
                 got.append(copied(before))
@@ -228,13 +227,14 @@ class Trial:
             row["result"] = f"{self.kind_of(kernels, got, row)}: {said}"
 
     def compare(self, got, want):
-        """Returns (whether all are equal bit for bit, the largest difference, the first one in words)."""
+        """Returns (True if all are equal bit for bit, the largest difference, the description of the first difference).
+        """
         found = [compare(*pair) for pair in zip(got, want)]
         first = next((f"call {i}: {said}" for i, (_, _, said) in enumerate(found) if said), "")
         return all(equal for equal, _, _ in found), max(worst for _, worst, _ in found), first
 
     def kind_of(self, kernels, got, row):
-        """Returns how results that are not equal to eager ones are."""
+        """Returns the kind of results that differ from eager ones."""
         import torch
         is_close = row["worst"] <= self.options.tolerance
         if kernels not in CONTROLS or (is_close and kernels != "eager"):
@@ -253,7 +253,7 @@ def total(counts):
 
 
 def work(source, name, options, path):
-    """Runs one model, and writes a line of JSON for all that becomes known."""
+    """Runs one model, and writes a line of JSON for each finding."""
     os.setpgid(0, 0)
     with open(path, "w", encoding="utf-8") as out:
         def send(found):
@@ -267,9 +267,9 @@ def work(source, name, options, path):
         import torch
         torch.set_num_threads(options.threads)
         torch._logging.set_logs(all=logging.CRITICAL)
-        torch.backends.cudnn.deterministic = True  # eager and replayed convolutions choose alike
+        torch.backends.cudnn.deterministic = True  # so that replays use the same convolutions
         import torch._inductor.config
-        torch._inductor.config.fallback_random = True  # draws as eager PyTorch does
+        torch._inductor.config.fallback_random = True  # draws the numbers of eager PyTorch
         try:
             with torch.no_grad():
                 trial = Trial(source, name, options, send)
@@ -280,14 +280,14 @@ def work(source, name, options, path):
             send({"failed": f"{type(error).__name__}: {str(error).strip()[:600]}",
                   "trace": traceback.format_exc()[-3000:]})
         send({"ended": True})
-    os._exit(0)  # without waiting for threads of a compiler
+    os._exit(0)  # without a wait for threads of a compiler
 
 
 # ---- All of them ----
 
 
 class Run:
-    """Models in processes, and the rows that they write."""
+    """Models in processes, and their rows."""
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
@@ -373,7 +373,7 @@ class Run:
 
 
 def summary(rows, kernels):
-    """Prints the sums for a kind of kernels, and returns the models that are wrong with it."""
+    """Prints the sums for a kind of kernels, and returns its wrong models."""
     found = {row["model"]: row["kernels"][kernels] for row in rows
              if kernels in row.get("kernels", {})}
     results = [row.get("result", "").partition(":")[0] for row in found.values()]
@@ -388,7 +388,7 @@ def summary(rows, kernels):
 
 
 def times(rows, kernels):
-    """Prints how long calls with a kind of kernels take beside the others."""
+    """Prints the times of calls with a kind of kernels beside the others."""
     for other in ("eager_us", "floor", "graph trees"):
         pairs = []
         for row in rows:

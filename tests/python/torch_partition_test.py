@@ -1,4 +1,4 @@
-"""Where graphs of PyTorch's are cut: the rule for graphs of a GPU, and the pieces on the CPU."""
+"""Partitioning of PyTorch's graphs: the rule for graphs of a GPU, and the pieces on the CPU."""
 
 import importlib.util
 import itertools
@@ -29,7 +29,9 @@ from cgtree._torch_partition import INSIDE, ONCE, OUTSIDE, READ  # noqa: E402
 
 @torch.library.custom_op("cgtree_test::sizes", mutates_args=())
 def sizes(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """As a product of the matrices of experts: each group of rows is scaled by its number."""
+    """Scales each group of rows by its number, in the place of a product with the matrices of
+    experts.
+    """
     y, start = torch.zeros_like(x), 0
     for i, end in enumerate(ends.tolist()):
         y[start:end] = x[start:end] * (i + 1)
@@ -154,7 +156,8 @@ class PlacesPythonTest(unittest.TestCase):
 
 
 class PartitionPythonTest(unittest.TestCase):
-    """Graphs are cut at what cannot be recorded; on the CPU a test says what that is."""
+    """Graphs are cut at operators that cannot be recorded; on the CPU a test names these operators.
+    """
 
     def setUp(self):
         torch._dynamo.reset()
@@ -428,7 +431,7 @@ class PartitionPythonTest(unittest.TestCase):
                 self.assertEqual(results[2].tolist(), [[1, 2], [7, 7]])
             for a, b in zip(got, want, strict=True):
                 self.assertTrue(torch.equal(a, b))
-            del got, want, results, a, b  # what is held has a recording of its own
+            del got, want, results, a, b  # held outputs would need another recording
         self.assertEqual(self.replays(), [3])
 
     def test_operators_whose_own_code_reads_values_back_end_a_recording(self):
@@ -525,7 +528,7 @@ class PartitionPythonTest(unittest.TestCase):
             self.assertEqual(len(self.backend.graphs), 3)
             self.assertEqual(self.replays()[0], 0)
             self.assertGreaterEqual(min(self.replays()[1:]), 5)
-            torch._dynamo.reset()  # graphs to come are cut at once
+            torch._dynamo.reset()  # later graphs are cut at their first compilation
             again = self.compiled(lambda x: torch.ops.cgtree_test.hidden(x + 1) + 2)
             for _ in range(6):
                 again(torch.randn(3))
@@ -542,7 +545,7 @@ class PartitionPythonTest(unittest.TestCase):
         self.assertEqual(self.replays(), [0])
 
     def test_a_graph_that_cannot_be_cut_runs_eagerly_with_the_reason(self):
-        def fail(graph, *_, **__):  # as a version of PyTorch might whose graphs have another form
+        def fail(graph, *_, **__):  # as with a version of PyTorch whose graphs differ
             graph.erase_node(graph.output_node())
             raise KeyError("val")
 
@@ -594,7 +597,7 @@ class PartitionPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(compiled(x), (x + 1) * 3 * 2))
         self.assertIn("cgtree_test::hidden", config.custom_should_partition_ops)
         self.assertIn("cgtree_test::sizes", config.custom_should_partition_ops)
-        self.assertEqual(len(self.backend.graphs), 2)  # on the CPU it fails there too, and stays
+        self.assertEqual(len(self.backend.graphs), 2)  # it fails on the CPU, too, and is not moved
 
 
 @torch.library.custom_op("cgtree_test::mixed", mutates_args=())
@@ -640,7 +643,7 @@ class InductorPartitionsPythonTest(unittest.TestCase):
 
     def test_graphs_that_inductor_does_not_record_stay_as_they_are(self):
         from torch._inductor import compile_fx
-        empty = torch.fx.symbolic_trace(lambda x: (x,))  # which Inductor returns before it compiles
+        empty = torch.fx.symbolic_trace(lambda x: (x,))  # Inductor returns it without compiling
         for is_recorded in (False, True):
             for given in ({"cudagraphs": compile_fx.BoxedBool(is_recorded)}, {}):
                 seen = []
@@ -695,7 +698,7 @@ class InductorPartitionsPythonTest(unittest.TestCase):
 
     def test_a_copy_of_a_constant_that_tells_nothing_is_told_by_a_fake_tensor(self):
         graph = graph_on_gpu(lambda x: x[torch.tensor([0, 2])], ((4, 3), torch.float32, GPU))
-        for node in graph.graph.find_nodes(op="get_attr"):  # as Inductor leaves it
+        for node in graph.graph.find_nodes(op="get_attr"):  # as Inductor has it
             node.meta.clear()
             for copy in list(node.users):
                 copy.replace_all_uses_with(node)
@@ -718,7 +721,7 @@ class InductorPartitionsPythonTest(unittest.TestCase):
             _torch_partition.prepare(graph)
             ConstructorMoverPass("cuda", allow_outputs=True, allow_inputs=True)(graph.graph)
             _, number = graph.graph.output_node().args[0]
-            self.assertIn("val", number.meta, number)  # what Inductor has moved has none
+            self.assertIn("val", number.meta, number)  # Inductor drops it for nodes that it moves
             self.assertEqual(number.meta["val"].device, CPU)
 
     def test_work_on_the_cpu_with_numbers_that_are_returned_stays_there(self):
@@ -764,12 +767,12 @@ class InductorPartitionsPythonTest(unittest.TestCase):
         with unittest.mock.patch.object(type(put), "__call__", note):
             _torch_partition.prepare(graph)
         self.assertEqual([item.tolist() for item in copied], [[0, 2]])
-        # Inductor runs a graph with fake tensors, and takes constants through lift_fresh_copy() alone.
+        # Inductor runs a graph with fake tensors, and accepts constants only through lift_fresh_copy().
         for constant in graph.graph.find_nodes(op="get_attr"):
             self.assertEqual({_torch_partition._name(user) for user in constant.users}, {"lift_fresh_copy"})
         found = [node for node in graph.graph.nodes if node.op == "call_function"
                  and _torch_partition.place_of(node, GPU, {}) == READ]
-        self.assertEqual([_torch_partition._name(node) for node in found], ["_to_copy"])  # of arange()
+        self.assertEqual([_torch_partition._name(node) for node in found], ["_to_copy"])  # the copy of arange()
 
     def test_what_is_read_at_each_replay_is_a_copy_with_the_strides_of_the_source(self):
         source = torch.randn(3, 4).t()

@@ -1,8 +1,8 @@
-"""Ordinary PyTorch programs, most of them with state of their own: each is run eagerly and compiled, with
-the same fresh inputs and the same changes of state between calls, and all that can be seen is compared.
+"""Ordinary PyTorch programs, most of them with state: each is run eagerly and compiled, with the same new inputs and
+the same changes of state between calls, and everything visible is compared.
 
-A program is a function of a Maker, which gives it tensors; it returns a Case. It is made twice, once to
-be run eagerly and once to be compiled.
+A program is a function of a Maker, which makes its tensors; it returns a Case. It is called twice, for the eager run
+and for the compiled one.
 """
 
 import collections
@@ -21,10 +21,10 @@ PROGRAMS = {}
 
 @dataclasses.dataclass
 class Case:
-    """`call`: what is compiled. `inputs(i)`: the arguments of call i. `between(i)`: is called before call
-    i, to change state. `state()`: what else is compared after each call. `context(i)`: in which call i
-    is made. `use(result)`: uses the result, by backward() for instance. `tolerance`: of values, where the
-    compiler computes them in another order."""
+    """`call`: the compiled function. `inputs(i)`: the arguments of call i. `between(i)`: changes state before call i.
+    `state()`: further tensors to compare after each call. `context(i)`: the context manager of call i. `use(result)`:
+    uses the result, for instance by backward(). `tolerance`: for values that the compiler computes in another order.
+    """
 
     call: typing.Any
     inputs: typing.Callable
@@ -37,7 +37,8 @@ class Case:
 
 
 class Maker:
-    """Makes tensors on a device, from a generator of its own, so that two makers make the same."""
+    """Makes tensors on a device from its generator: two makers with one seed make the same tensors.
+    """
 
     def __init__(self, device, seed):
         self.device = torch.device(device)
@@ -61,9 +62,10 @@ class Maker:
 
 
 def compile_with(kernels):
-    """Returns a compiler of functions. "none" is without a compiler; "eager" and "inductor" are
+    """Returns a compiler of functions. "none" does not compile; "eager" and "inductor" are
     cgtree.torch.compile(kernels=...); "aot eager" and "plain inductor" are PyTorch's compilers without recordings;
-    others are torch.compile(mode="reduce-overhead")."""
+    others are torch.compile(mode="reduce-overhead").
+    """
     import cgtree.torch
 
     plain = {"aot eager": "aot_eager", "plain inductor": "inductor"}
@@ -82,7 +84,9 @@ def program(function):
 
 
 def piece(function):
-    """A program with parts that a GPU cannot capture. Dynamo traces values that it reads back; the other parts replay."""
+    """A program with operators that a GPU cannot capture. Dynamo traces values that it reads back; the other operators
+    replay.
+    """
     function.is_piece = True
     return program(function)
 
@@ -125,7 +129,7 @@ def bits(tensor):
 
 
 def difference(got, want, tolerance=0.0, strict=True):
-    """Returns in what two results differ, or None."""
+    """Returns the difference between two results, or None."""
     if type(got) is not type(want):
         return f"{type(got).__name__} in place of {type(want).__name__}"
     a_leaves, b_leaves = leaves_of(got), leaves_of(want)
@@ -166,7 +170,7 @@ def _storages(leaves):
 
 
 def _aliases(a, b):
-    """Returns which tensors share memory in one and not in the other result."""
+    """Returns the first two tensors that share memory in only one of the results, or None."""
     a, b = _storages(a), _storages(b)
     for i in range(len(b)):
         for j in range(i):
@@ -176,7 +180,7 @@ def _aliases(a, b):
 
 
 class Different(Exception):
-    """A compiled program did something else than the eager one."""
+    """The compiled program differs from the eager one."""
 
 
 def run(name, device, compile_function, seed, tolerance=0.0, poison=True):
@@ -220,7 +224,7 @@ def _run(name, device, compile_function, seed, tolerance, poison, least_calls):
 
 
 def _overwrite(result, kept):
-    """Overwrites what a result holds of its own, as its owner may."""
+    """Overwrites the memory that belongs to a result alone, as its owner may."""
     kept = set(_storages(kept))
     with torch.no_grad():
         for tensor in tensors_of(result):
@@ -356,7 +360,7 @@ def an_optimizer_inside_with_a_schedule(m):
     def between(i):
         optimizer.param_groups[0]["lr"] = 0.1 / (i + 1)
 
-    # A rate that changes becomes a tensor, whose product is rounded in another place.
+    # A learning rate that changes becomes a tensor, and rounding differs.
     return Case(step, lambda i: (m.rand(3, 4),), between, lambda: list(model.parameters()), grad,
                 calls=8, tolerance=1e-6)
 
@@ -381,7 +385,7 @@ def gradients_that_were_none(m):
 
 
 class Holder(nn.Module):
-    """A module with plain state of many kinds."""
+    """A module with state of many kinds outside parameters and buffers."""
 
     def __init__(self, m):
         super().__init__()
@@ -452,7 +456,7 @@ def hooks_of_a_module(m):
 
 @program
 def a_hook_that_is_added_later(m):
-    """what torch.compile() overlooks too, unless it guards hooks"""
+    """torch.compile() misses the hook, too, unless it guards hooks"""
     model = m.module(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
 
     def between(i):
@@ -637,7 +641,7 @@ def tied_weights(m):
                 lambda: (model.inner.weight.grad,), grad, backward)
 
 
-# ---- What is written, and what shares memory ----
+# ---- Written tensors, and shared memory ----
 
 
 @program
@@ -1094,7 +1098,7 @@ def sparse_and_quantized(m):
 
 
 class Tagged(torch.Tensor):
-    """A subclass without behaviour of its own."""
+    """A subclass without additional behaviour."""
 
 
 @program
@@ -1248,8 +1252,8 @@ def _set(tensor, data):
     tensor.data = data
 
 
-# By name: what makes the tensor, and how it changes. Dynamo leaves the guards of a module's tensors out while
-# the dict of the module is the same, so that each such program is PyTorch's graph with another tensor.
+# By name: the function that makes the tensor, and its change. Dynamo omits the guards of a module's tensors while the
+# dict of the module is the same, so that each of these programs is PyTorch's graph with another tensor.
 LAYOUTS = {
     "data_transposed": (_float_rows, lambda t: _set(t, t.data.t())),
     "transposed_in_place": (_float_rows, lambda t: t.t_()),
@@ -1286,7 +1290,7 @@ def _layout_program(name):
         def between(i):
             if i in (5, 11):
                 change(model.rows)
-            if i == 8:  # back
+            if i == 8:  # restores it
                 model.rows.data = original.clone()
 
         return Case(model, lambda i: (m.rand(4),), between, calls=15)
@@ -1519,7 +1523,7 @@ class Residual(nn.Module):
 
 
 class Experts(nn.Module):
-    """A mixture of experts whose routing depends on the data, and no size on it."""
+    """A mixture of experts whose routing depends on the data, and whose sizes do not."""
 
     def __init__(self):
         super().__init__()
@@ -1550,7 +1554,7 @@ for _name in MODULES:
     _module_program(_name)
 
 
-# ---- What else a call depends on, and what each call does ----
+# ---- Other state that calls depend on, and effects of each call ----
 
 
 @program

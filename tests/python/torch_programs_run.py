@@ -1,16 +1,16 @@
-"""Runs the programs of torch_programs.py eagerly and compiled, and compares all that can be seen.
+"""Runs the programs of torch_programs.py eagerly and compiled, and compares everything visible.
 
 usage: torch_programs_run.py [--kernels=eager,inductor,graph trees,replaced] [--device=cuda]
                              [--programs=a,b] [--seed=N] [--json=FILE]
 
 --kernels: "eager" and "inductor" are cgtree.torch.compile(kernels=...); "graph trees" is
 torch.compile(mode="reduce-overhead"), "replaced" the same after cgtree.torch.replace_graph_trees().
-Results of kernels="eager" are to equal eager ones bit for bit, of others within --tolerance.
+Results of kernels="eager" must equal eager ones bit for bit, others within --tolerance.
 
-A line per program and kind of kernels: `equal`, `different: IN WHAT` or `failed: EXCEPTION`, with the
-calls of graphs and their replays, and why others were none. The JSON has the same: program, kernels,
-result, equal, calls, replays, recordings, reasons, seconds. Exits 1 if a program is different with a
-kind of cgtree's, and is not with "graph trees" if these run too.
+A line per program and kind of kernels: `equal`, `different: DIFFERENCE` or `failed: EXCEPTION`, with the calls of
+graphs, their replays, and the reasons of calls without a replay. The JSON has the same: program, kernels, result,
+equal, calls, replays, recordings, reasons, seconds. Exits 1 if a program is different with kernels of cgtree, and not
+with "graph trees" if these run too.
 """
 
 import argparse
@@ -78,13 +78,13 @@ def main():
     parser.add_argument("--json", default="")
     options = parser.parse_args()
     torch._logging.set_logs(all=logging.CRITICAL)
-    torch._inductor.config.fallback_random = True  # draws as eager PyTorch does
+    torch._inductor.config.fallback_random = True  # draws the numbers of eager PyTorch
     kinds = options.kernels.split(",")
     for kernels in kinds:
         if kernels not in KERNELS:
             parser.error(f"--kernels={kernels}: expected {', '.join(KERNELS)}")
     if options.device != "cpu":
-        torch.backends.cudnn.deterministic = True  # eager and replayed convolutions choose alike
+        torch.backends.cudnn.deterministic = True  # so that replays use the same convolutions
     names = options.programs.split(",") if options.programs else list(torch_programs.PROGRAMS)
     print(f"seed {options.seed}, torch {torch.__version__}, {options.device}")
     rows = []
@@ -94,7 +94,7 @@ def main():
             rows.append(row)
             print(f"{name:44} {kernels:12} {row['replays']:4} of {row['calls']:4} calls replayed  "
                   f"{row['result'][:150]}  {'; '.join(row['reasons'])[:150]}", flush=True)
-            if options.json:  # at once, so that a crash of a later program loses nothing
+            if options.json:  # written early, so that a crash of a later program loses no row
                 with open(options.json, "w", encoding="utf-8") as file:
                     json.dump({"seed": options.seed, "torch": torch.__version__,
                                "device": options.device, "rows": rows}, file, indent=1)

@@ -1,5 +1,6 @@
-"""Programs, and cases of threads, forks and odd tensors, with PyTorch's own kernels on the CPU: compiled they do what
-they do eagerly."""
+"""Programs, and cases of threads, forks and unusual tensors, with PyTorch's own kernels on the CPU: compiled programs
+equal eager ones.
+"""
 
 import logging
 import sys
@@ -22,7 +23,7 @@ import cgtree.torch  # noqa: E402
 
 torch._logging.set_logs(all=logging.ERROR)
 
-# Where PyTorch's compiler itself does something else than eager PyTorch, with any back end.
+# Programs for which PyTorch's compiler itself differs from eager PyTorch, with any back end.
 OF_THE_COMPILER = {
     "a_deque_of_frames": "maxlen of a deque of the closure is overlooked",
     "an_argument_that_is_a_buffer": "parameters and buffers are assumed to be no arguments",
@@ -35,11 +36,11 @@ def eager(function):
 
 
 class ProgramsPythonTest(unittest.TestCase):
-    """A program that is compiled does what it does eagerly, bit for bit."""
+    """A compiled program equals its eager run, bit for bit."""
 
 
 class CasesPythonTest(unittest.TestCase):
-    """The cases that need no GPU; on one, torch_cases.py runs all of them."""
+    """The cases without a GPU; torch_cases.py runs all of them on a GPU."""
 
 
 def _add_program(name):

@@ -1,9 +1,9 @@
-"""Random programs in which features of PyTorch meet, on the CPU: each part of each compiled call is that of the eager
-call, or that of plain torch.compile(), or raises an error of cgtree's that has a name.
+"""Random programs that combine features of PyTorch, on the CPU: each part of each compiled call equals that of the
+eager call or of plain torch.compile(), or raises a named error of cgtree.
 
-A program is the source of a module's forward() made of random lines, and a random sequence of calls: how inputs lie,
-modes, backward passes, what is dropped, copied or raised between and in calls. python3 FILE --first=SEED --count=N
-runs more of them than the test.
+A program is the source of a module's forward(), made of random lines, and a random sequence of calls: the layout of
+inputs, modes, backward passes, and values that are dropped, copied or raised between and in calls. python3 FILE
+--first=SEED --count=N runs more of them than the test.
 """
 
 import copy
@@ -55,7 +55,7 @@ def may_fail(x: torch.Tensor) -> torch.Tensor:
 def _(x):
     return torch.empty_like(x)
 
-# Lines of forward(): `a` and `b` are any tensors of 4 x 4 so far, and `x` and `y` the inputs.
+# Lines of forward(): `a` and `b` are any earlier tensors of 4 x 4, and `x` and `y` the inputs.
 PURE = ("v = a + b", "v = a @ b", "v = a.sin() * 2", "v = torch.tanh(a) - b", "v = a.t() + b", "v = a * a.mean()",
         "v = self.linear(a)", "v = self.scale * a", "v = a * torch.tensor([1.0, 2.0, 3.0, 4.0])",
         "v = a + torch.arange(4)", "v = a[torch.tensor([3, 1, 0, 2])]", "v = torch.where(a > b, a, b * 2)",
@@ -126,13 +126,13 @@ class Program:
         self.calls = [self._call(chosen, number) for number in range(CALLS)]
 
     def kind(self, seed):
-        """Returns a module of a class of its own: compiled functions share what PyTorch compiles of a code."""
+        """Returns a module of a new class: compiled functions share PyTorch's compilations of a code object."""
         space = {"torch": torch}
         exec(self.source, space)  # pylint: disable=exec-used
         return type("Made", (Base,), {"forward": space["forward"]})(seed)
 
     def _call(self, chosen, number):
-        """How a call is made. Half of them are usual ones, so that recordings come to be replayed."""
+        """Returns the way a call is made. Half of the calls are usual, so that recordings are replayed."""
         usual = {"lie": "fresh", "mode": "grad" if self.seed % 2 else "no_grad", "between": None, "middle": None,
                  "backward": self.seed % 2, "hold": False, "hook": None}
         if number < 4 or chosen.random() < 0.55:
@@ -161,11 +161,11 @@ def _tokens(line):
 
 
 class Same(torch.Tensor):
-    """A subclass without behaviour of its own."""
+    """A subclass without additional behaviour."""
 
 
 class Side:
-    """A program that runs eagerly or compiled."""
+    """A program in its eager or compiled run."""
 
     def __init__(self, program, compile_module):
         self.program, self.compile_module = program, compile_module
@@ -241,7 +241,7 @@ class Side:
         return parts.plain if parts is not None else getattr(copied, "_orig_mod", copied)
 
     def run(self, how, number):
-        """Makes a call, and returns all that can be seen of it."""
+        """Makes a call, and returns everything visible about it."""
         self.between(how["between"])
         seed = self.program.seed * 1000 + number
         args = self.inputs(how["lie"], seed)
@@ -315,7 +315,7 @@ def eagerly(module):
 
 
 def plainly(program):
-    # Without dynamic shapes PyTorch does not guard which inputs overlap, and takes code for some for others.
+    # Without dynamic shapes PyTorch does not guard overlapping inputs, and uses compiled code for the wrong ones.
     return lambda module: torch.compile(module, backend="aot_eager", dynamic=program.dynamic)
 
 
@@ -340,7 +340,7 @@ def _refuses_saved_values(want):
 
 
 def compare(program, number, got, wants):
-    """Each part of a call must equal that of a reference. Raises Different."""
+    """Compares each part of a call with that of a reference. Raises Different."""
     def must_equal_one(part_name, differences):
         found = list(differences)
         if all(found):
@@ -357,7 +357,7 @@ def compare(program, number, got, wants):
 
 
 def run(program, compile_module, references):
-    """Runs a program by references and compiled. Raises Different. Returns its counts."""
+    """Runs a program with references and compiled. Raises Different. Returns its counts."""
     torch._dynamo.reset()
     settings = torch._dynamo.config.patch(recompile_limit=64, capture_scalar_outputs=program.scalars,
                                           capture_dynamic_output_shape_ops=program.scalars)
@@ -374,18 +374,18 @@ def run(program, compile_module, references):
             got = compiled.run(how, number)
             torch.set_rng_state(state)
             errors = [item for item in got["result"] if isinstance(item, Exception)]
-            if any(isinstance(item, cgtree.WrongValue) for item in errors):  # which is named, and says what to do
+            if any(isinstance(item, cgtree.WrongValue) for item in errors):  # a named error, with a remedy
                 break
-            if not errors and all(map(_refuses_saved_values, wants)):  # which a recording has kept
+            if not errors and all(map(_refuses_saved_values, wants)):  # a recording has them
                 break
             compare(program, number, got, wants)
             if errors and references == [eagerly]:
-                break  # the sides may have done another part of the call each
+                break  # each side may have completed another part of the call
     return cgtree.torch.stats(compiled.call)
 
 
 def check(seed):
-    """Returns what is wrong with the program of a seed, or None, and its counts."""
+    """Returns the fault of the program of a seed, or None, and its counts."""
     program, found = Program(seed), []
     for references in ([eagerly], [eagerly, plainly(program)]):
         try:

@@ -1,14 +1,13 @@
-"""Runs a model that is divided among GPUs eagerly and compiled, a process for each GPU.
+"""Runs a model that is divided among GPUs eagerly and compiled, with a process for each GPU.
 
 usage: torch_ranks_run.py [--ranks=2] [--kernels=eager,inductor,replaced,graph trees] [--device=cuda]
                           [--layers=4] [--inputs=12] [--limit=S] [--seed=N] [--json=FILE]
 
-Each layer's partial sums are added by an all-reduce inside of the compiled function
-(torch.distributed's functional collectives, over NCCL, or gloo with --device=cpu). For each kind of
-kernels (see torch_programs_run.py) a line says whether the results of all ranks equal eager ones, to
---tolerance, and how many calls were replays. A rank that takes longer than --limit seconds for one kind
-prints where it is, and ends. Exits 1 if a result is not equal or a rank has ended, 77 if there are too
-few GPUs.
+Each layer's partial sums are added by an all-reduce inside the compiled function (torch.distributed's functional
+collectives, over NCCL, or gloo with --device=cpu). For each kind of kernels (see torch_programs_run.py) a line says if
+the results of all ranks equal eager ones, to --tolerance, and gives the number of replays. A rank that takes longer
+than --limit seconds for one kind prints its stack, and ends. Exits 1 if a result is not equal or a rank has ended, 77
+if there are too few GPUs.
 """
 
 import argparse
@@ -53,7 +52,7 @@ def run_kind(model, kernels, options, device):
     end = cgtree.torch.replace_graph_trees() if kernels == "replaced" else lambda: None
     before = cgtree.torch.stats()
     compiled = compile_with(kernels)(model)
-    generator = torch.Generator().manual_seed(options.seed)  # the same inputs on all ranks
+    generator = torch.Generator().manual_seed(options.seed)  # equal on all ranks
     worst = 0.0
     with torch.no_grad():
         for _ in range(options.inputs):
@@ -86,7 +85,7 @@ def rank_main(rank, port, options, rows):
         rows.put(row)
     faulthandler.dump_traceback_later(options.limit, exit=True)
     dist.barrier(**({"device_ids": [rank]} if options.device == "cuda" else {}))
-    # NCCL waits until no graph uses a communicator that ends.
+    # NCCL does not end a communicator while a graph uses it.
     torch._dynamo.reset()
     cgtree.torch.reset()
     torch._inductor.cudagraph_trees.reset_cudagraph_trees()

@@ -1,4 +1,4 @@
-"""Modules' names as scopes, on the CPU: which scopes are open while each operator runs."""
+"""Modules' names as scopes, on the CPU: the open scopes while each operator runs."""
 
 import sys
 import threading
@@ -39,7 +39,7 @@ class Model(torch.nn.Module):
 
 
 class Scopes:
-    """Stands for the scopes of the thread."""
+    """Records the scopes of the thread."""
 
     def __init__(self):
         self.open, self.seen, self.count = {}, [], 0
@@ -117,7 +117,7 @@ class TorchScopesTest(unittest.TestCase):
         self.scopes._open_scope = lambda name: threading.get_ident()
         self.scopes._close_scope = lambda scope: closed_by.setdefault(threading.get_ident(), []).append(scope)
 
-        def run(model, number):  # the first to come is the first to go
+        def run(model, number):  # the first thread to enter leaves first
             if number:
                 is_in[0].wait(60)
             model(number)

@@ -1,4 +1,4 @@
-"""The seam below Dynamo and AOTAutograd, on the CPU with PyTorch's own kernels."""
+"""The interface to Dynamo and AOTAutograd, on the CPU with PyTorch's own kernels."""
 
 import contextlib
 import gc
@@ -146,7 +146,7 @@ class SeamPythonTest(unittest.TestCase):
             for _ in range(20):
                 with _torch_memory._memory("device", may_keep=False):
                     time.sleep(0.001)
-                    with _torch_memory._memory("device", may_keep=False):  # of a nested step
+                    with _torch_memory._memory("device", may_keep=False):  # in a nested step
                         self.assertEqual(len(live), 1)
                 try:
                     fail()
@@ -175,14 +175,14 @@ class SeamPythonTest(unittest.TestCase):
         self.assertFalse(any(ended_in_use))
 
     def test_a_parameter_that_moves_is_read_where_it_is(self):
-        """Each in its own way, none of which PyTorch's guards see, but for the last three."""
+        """The parameter moves in several ways; PyTorch's guards notice only the last three."""
         many = torch.randn(400)
 
         def resize(weight):
             storage = weight.untyped_storage()
             size, values = storage.size(), weight.detach().clone()
             storage.resize_(0)
-            self.moved_to = torch.empty(1 << 20)  # so that it cannot come back to where it was
+            self.moved_to = torch.empty(1 << 20)  # takes the memory that the parameter had
             storage.resize_(size)
             weight.copy_(values * 2)
 
@@ -338,7 +338,7 @@ class SeamPythonTest(unittest.TestCase):
         other = graph_of(step)
         for number in range(4):
             if number == 1:
-                graph([torch.ones(3)])  # is known, and has not come to the context
+                graph([torch.ones(3)])  # known after this, but not yet called in the context
             other([torch.ones(3)])
         self.assertGreater(len(seen), 1)
         self.assertEqual(set(seen), {1})
@@ -471,7 +471,9 @@ class SeamPythonTest(unittest.TestCase):
 
     def test_few_outputs_in_a_large_segment_are_copied_and_others_stay(self):
         def chosen(*tensors):
-            """tensors: the number of a segment, or None, its MiB, and the bytes of the tensor."""
+            """tensors: the number of a segment or None, the segment's MiB, and the bytes of the
+            tensor.
+            """
             segments = [number if number is None else
                         types.SimpleNamespace(data_ptr=number, nbytes=size << 20)
                         for number, size, _ in tensors]
@@ -748,7 +750,7 @@ class TrainingPythonTest(unittest.TestCase):
                                     torch.nn.Dropout(0.3), torch.nn.Linear(8, 4))
         compiled = torch.compile(model, backend=Backend("eager", "f", None, None))
         ids, found = torch.arange(9), []
-        with torch._inductor.config.patch(fallback_random=True):  # keeps draws whose result is unused
+        with torch._inductor.config.patch(fallback_random=True):  # keeps draws with unused results
             for function in (model, compiled):
                 torch.manual_seed(SEED)
                 for _ in range(5):

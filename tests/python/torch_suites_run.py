@@ -1,30 +1,30 @@
-"""Runs PyTorch's own tests of CUDA graphs, with its recordings and with those of cgtree in their place.
+"""Runs PyTorch's own tests of CUDA graphs, with PyTorch's recordings and with cgtree's.
 
 usage: torch_suites_run.py --tests=FOLDER [--suite=trees,dynamo,inductor] [--manager=cgtree,pytorch]
                            [--select=REGEX] [--jobs=N] [--limit=S] [--stop-after=S] [--json=FILE]
                            [--all]
 
---tests: the folder test/ of PyTorch's repository at the version that is installed. Of it are needed
-test/inductor/ and test/dynamo/. --suite:
+--tests: the folder test/ of PyTorch's repository at the installed version; test/inductor/ and test/dynamo/ suffice.
+--suite:
 
     trees      test/inductor/test_cudagraph_trees.py
     dynamo     test/dynamo/test_cudagraphs.py
     inductor   test/inductor/test_torchinductor.py with graphs on, its tests on a GPU. Most of them call a
-               function once, which no manager answers with a replay: each graph is therefore called
-               four times with the same inputs, whose contents are put back, and returns the last results
+               function once, which neither manager replays: each graph is therefore called four
+               times with the same inputs, whose contents are restored, and returns the last results
 
---manager: "cgtree" is with cgtree.torch.replace_graph_trees(), and the back end "cudagraphs" is that of cgtree
-with PyTorch's kernels. "pytorch" after "cgtree" runs only the tests that cgtree did not pass, or with --all
-every test. Tests run in --jobs processes, each of which takes the next test when it is
-ready. A test that lasts longer than --limit seconds ends its process, and so does one after which the
-device is unusable; others go on in a new one. After --stop-after seconds no further test begins.
+--manager: "cgtree" is with cgtree.torch.replace_graph_trees(), and the back end "cudagraphs" is that of cgtree with
+PyTorch's kernels. "pytorch" after "cgtree" runs only the tests that cgtree did not pass, or with --all every test.
+Tests run in --jobs processes, each of which takes the next test when it is ready. A test that lasts longer than --limit
+seconds ends its process, and so does one after which the device is unusable; the remaining tests go on in a new
+process. After --stop-after seconds no further test begins.
 
-A line for each test that did not pass, and the sums. JSON lines as results come: suite, manager, test,
-result ("passed", "failed", "left over" if the check after a passed test alone failed, such as that no pool of
-CUDA graphs has memory, "skipped", "timed out", "crashed"), seconds, why, and "inside": whether its source, or
-that of a method of its class that it calls, names PyTorch's manager, or what that says or counts. At the end
-FILE also has the sums and, where both managers ran, the tests that one of them alone passes. Exits 1 if there are some that cgtree fails, PyTorch passes, and which do not look
-inside; 77 if the folder or PyTorch is absent.
+A line for each test that did not pass, and the sums. JSON lines as results come: suite, manager, test, result
+("passed", "failed", "left over" if only the check after a passed test failed, such as that no pool of CUDA graphs has
+memory, "skipped", "timed out", "crashed"), seconds, why, and "inside": true if the source of the test, or of a method
+of its class that it calls, names PyTorch's manager, its messages or its counters. At the end FILE also has the sums
+and, if both managers ran, the tests that only one of them passes. Exits 1 if a test that does not look inside fails
+with cgtree and passes with PyTorch; 77 if the folder or PyTorch is absent.
 """
 
 import argparse
@@ -44,7 +44,7 @@ import unittest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "python")
-# By suite: the file, and the tests of it that are selected.
+# By suite: the file, and the selected tests in it.
 SUITES = {"trees": ("inductor/test_cudagraph_trees.py", ""),
           "dynamo": ("dynamo/test_cudagraphs.py", ""),
           "inductor": ("inductor/test_torchinductor.py", "GPU|[cC]uda|Triton")}
@@ -55,7 +55,7 @@ INSIDE = re.compile(r"get_manager|get_roots?\b|get_root_children|cudagraph_trees
                     r"too many CUDAGraphs|"
                     r"cudagraph_or_error|support_input_mutation\", False")
 REHEARSED = ("inductor",)
-REHEARSALS = 3  # calls until the next one is a replay: observed, warmed up, recorded
+REHEARSALS = 3  # calls before the first replay: observed, warmed up, recorded
 READY, MARK = "READY", "TEST "
 START_LIMIT = 180  # seconds for the imports of a process
 ABSENT = 77
@@ -83,7 +83,7 @@ def load(options, suite):
 
 
 def replace():
-    """Puts cgtree in the place of PyTorch's recordings."""
+    """Replaces PyTorch's recordings by cgtree's."""
     sys.path.insert(0, PYTHON)
     import torch._dynamo.backends.cudagraphs as other
 
@@ -94,15 +94,16 @@ def replace():
 
 
 def rehearsed(call):
-    """Returns a boxed function that makes the first call of another one several times, so that its results
-    are those of a replay. What the calls write and draw is taken back in between."""
+    """Returns a boxed function that makes the first call of another one several times, so that its results are those of
+    a replay. The writes and draws of earlier calls are undone.
+    """
     import torch
     has_begun = False
 
     def is_same(given, kept):
         try:
             return torch.equal(given, kept)
-        except RuntimeError:  # no such operator for numbers of this type
+        except RuntimeError:  # not supported for numbers of this type
             return False
 
     def rehearse(inputs):
@@ -131,7 +132,7 @@ def rehearsed(call):
 
 
 def rehearse():
-    """From now on each graph of Inductor's is rehearsed."""
+    """Makes each later graph of Inductor run through rehearsed()."""
     import torch._inductor.compile_fx as compile_fx
     original = compile_fx.cudagraphify
     compile_fx.cudagraphify = lambda *args, **known: rehearsed(original(*args, **known))
@@ -143,8 +144,7 @@ def cases_of(test):
 
 
 def looks_inside(case):
-    """Returns whether the source of a test, or of a method that it calls, names what only PyTorch's manager
-    has."""
+    """Returns true if the source of a test, or of a method that it calls, names parts of PyTorch's manager."""
     waiting, seen = [case._testMethodName], set()
     while waiting:
         name = waiting.pop()
@@ -161,7 +161,7 @@ def looks_inside(case):
 
 
 class Result(unittest.TestResult):
-    """What became of one test."""
+    """The result of one test."""
 
     def __init__(self):
         super().__init__()
@@ -198,10 +198,10 @@ class Result(unittest.TestResult):
 
 
 def work(options):
-    """Runs the tests whose numbers come on the standard input, and prints a line for each."""
+    """Runs the tests whose numbers are read from the standard input, and prints a line for each."""
     suite, manager = options.worker.split(",")
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what tests print is not ours
+    os.dup2(2, 1)  # keeps the output of tests apart
     sys.stdout = sys.stderr
     import torch
     if manager == "cgtree":
@@ -259,7 +259,8 @@ class Worker:
             put(None)
 
     def _line(self, mark, limit):
-        """Returns what follows the mark, None at the end of the process, or raises queue.Empty."""
+        """Returns the text after the mark, None at the end of the process, or raises queue.Empty.
+        """
         end = time.monotonic() + limit
         while True:
             line = self._lines.get(timeout=max(0.01, end - time.monotonic()))
@@ -269,7 +270,7 @@ class Worker:
                 return json.loads(line[len(mark):])
 
     def start(self):
-        """Waits until the tests are imported. Returns why they are not, or None."""
+        """Waits until the tests are imported. Returns the reason of a failure, or None."""
         try:
             found = self._line(READY, START_LIMIT)
         except queue.Empty:
@@ -305,7 +306,7 @@ class Worker:
         return self._process.poll() is not None
 
     def kill(self):
-        """Ends the process and those that it has started, such as compilers."""
+        """Ends the process and its children, such as compilers."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -365,7 +366,7 @@ class Run:
 
     @staticmethod
     def _has_no_device(worker):
-        time.sleep(0.005)  # one that ends because of its device does so now
+        time.sleep(0.005)  # an end because of its device would show by now
         return worker.ended()
 
     def _failed_to_start(self, why):
@@ -399,7 +400,7 @@ class Run:
 
 
 def differences(rows):
-    """Returns {suite: {manager: the tests that it alone passes}}."""
+    """Returns {suite: {manager: the tests that only this manager passes}}."""
     results = collections.defaultdict(dict)
     for row in rows:
         results[row["suite"], row["test"]][row["manager"]] = row

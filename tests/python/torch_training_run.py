@@ -7,13 +7,12 @@ usage: torch_training_run.py [--models=transformers/bert,...] [--optimizers=sgd,
 trees" is torch.compile(mode="reduce-overhead"); "aot eager" and "plain inductor" are PyTorch's compilers
 without recordings, whose results those of cgtree equal bit for bit.
 
-A step: a fresh batch, forward pass, loss, backward pass, optimizer (SGD with momentum, or Adam) and a schedule
-that lowers its rate every ten steps. Each row, of a model, an optimizer and a kind of kernels, has a
-process of its own: the losses; the median time of a step in microseconds with the wait for the device,
-after the first steps; the peak of allocated and of reserved memory; calls and replays of graphs;
-"worst", the largest difference of a loss from "none", of the loss; and "as_compiled", whether losses equal
-those of the same compiler without recordings. The JSON is written as rows come.
-Exits 1 if a row of cgtree's failed or has other losses, and 77 if a package is absent.
+A step: a new batch, forward pass, loss, backward pass, optimizer (SGD with momentum, or Adam) and a schedule that
+lowers its rate every ten steps. Each row, of a model, an optimizer and a kind of kernels, comes from a separate
+process: the losses; the median time of a step in microseconds with the wait for the device, after the first steps; the
+peak of allocated and of reserved memory; calls and replays of graphs; "worst", the largest relative difference of a
+loss from that of "none"; and "as_compiled", true if losses equal those of the same compiler without recordings. The
+JSON is written as rows come. Exits 1 if a row of cgtree failed or has other losses, and 77 if a package is absent.
 """
 
 import argparse
@@ -31,7 +30,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "python")
 
 MODELS = ("transformers/bert", "transformers/gpt2", "transformers/t5", "timm/vit_tiny_patch16_224",
           "torchvision/resnet18")
-# By kind of kernels: what has the same compiler, and no recordings.
+# By kind of kernels: the kind with the same compiler and without recordings.
 KERNELS = {"none": None, "aot eager": None, "plain inductor": None, "eager": "aot eager",
            "inductor": "plain inductor", "graph trees": "plain inductor"}
 OURS = ("eager", "inductor")
@@ -40,7 +39,7 @@ MARK = "ROW "
 
 
 def loss_of(result):
-    """Returns a loss of the largest floating-point tensor that a model returned."""
+    """Returns a loss computed from the largest floating-point tensor that a model returned."""
     import torch
     logits = result.logits if hasattr(result, "logits") else result
     logits = logits["out"] if isinstance(logits, dict) else logits
@@ -106,9 +105,9 @@ def work(options):
     """Prints the row of one training as JSON."""
     import torch
     torch._logging.set_logs(all=logging.CRITICAL)
-    torch.backends.cudnn.deterministic = True  # eager and replayed convolutions choose alike
+    torch.backends.cudnn.deterministic = True  # so that replays use the same convolutions
     import torch._inductor.config
-    torch._inductor.config.fallback_random = True  # draws as eager PyTorch does
+    torch._inductor.config.fallback_random = True  # draws the numbers of eager PyTorch
     name, optimizer, kernels = options.worker.split(",")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -117,7 +116,7 @@ def work(options):
 
 
 def start(name, optimizer, kernels, options):
-    """Returns the row of one training in a process of its own."""
+    """Returns the row of one training, from a separate process."""
     row = {"model": name, "optimizer": optimizer, "kernels": kernels}
     command = [sys.executable, os.path.abspath(__file__), f"--worker={name},{optimizer},{kernels}",
                f"--steps={options.steps}", f"--device={options.device}", f"--seed={options.seed}"]
@@ -133,7 +132,7 @@ def start(name, optimizer, kernels, options):
 
 
 def compare(row, rows, tolerance):
-    """Adds to a row how its losses compare, and "result" in words."""
+    """Adds the comparison of its losses to a row, and "result" as text."""
     def losses_of(kernels):
         same = [other for other in rows if kernels == other["kernels"] and "losses" in other
                 and all(other[key] == row[key] for key in ("model", "optimizer"))]

@@ -1,4 +1,6 @@
-"""A step function that launches a Triton kernel; a file of its own, because Triton reads source."""
+"""A step function that launches a Triton kernel; in a separate file, because Triton reads the
+source.
+"""
 
 import torch
 import triton
