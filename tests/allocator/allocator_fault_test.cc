@@ -1,4 +1,4 @@
-// A full host heap leaves a pool over a cache as it was, also while a capture is open.
+// A pool over a cache is unchanged after a failed host allocation, also while a capture is open.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -17,8 +17,8 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 class AllocatorFaultTest : public testing::Test {
  protected:
-  // Makes the call with room for ever more host allocations, until it succeeds; returns how often
-  // it has failed. After each failure the pool has the segments that it had.
+  // Makes the call with room for 0, 1, 2, ... host allocations until it succeeds. Returns the
+  // number of failures. After each failure the pool has the same segments.
   template <typename Call>
   int until_it_succeeds(Call call) {
     const std::vector<Range> before = pool_.segments();

@@ -1,6 +1,6 @@
 // Random traces: no promise of the allocator is broken on any of them.
 //
-// CGTREE_ALLOCATOR_TRACES says how many long traces, and CGTREE_ALLOCATOR_SEED the first's seed.
+// CGTREE_ALLOCATOR_TRACES: the number of long traces. CGTREE_ALLOCATOR_SEED: the seed of the first.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -45,7 +45,7 @@ using Trace = std::vector<AllocatorStep>;
 
 class AllocatorModelTest : public testing::Test {
  protected:
-  // Streams that have ended are named in the log.
+  // The log would have a line for each stream that ends.
   void SetUp() override {
     set_log_sink([](LogLevel, const std::string&) {});
   }
@@ -61,7 +61,7 @@ Trace draw(std::mt19937& random) {
   Trace trace(50 + random() % 400);
   const unsigned rarity = 2 + random() % 12;
   for (AllocatorStep& step : trace) {
-    // Every move as often as every other, but for the rare ones that change much.
+    // All moves are equally frequent, except that moves with large effects are rare.
     auto move = static_cast<Move>(random() % kMoves);
     if (move >= Move::kBeginCapture && random() % rarity != 0) {
       move = static_cast<Move>(random() % static_cast<unsigned>(Move::kBeginCapture));
@@ -71,7 +71,7 @@ Trace draw(std::mt19937& random) {
   return trace;
 }
 
-// What went wrong; empty if nothing did.
+// Returns a description of the failure; empty without one.
 std::string run(const Trace& trace, ThreadCaching caching) {
   ModelledAllocator allocator(caching);
   std::size_t i = 0;
@@ -87,7 +87,7 @@ std::string run(const Trace& trace, ThreadCaching caching) {
   return "";
 }
 
-// Leaves out what the failure does not need.
+// Removes steps that the failure does not need.
 Trace shrink(Trace trace, ThreadCaching caching) {
   for (std::size_t chunk = trace.size() / 2; chunk > 0; chunk /= 2) {
     for (std::size_t at = 0; at < trace.size();) {
@@ -104,7 +104,7 @@ Trace shrink(Trace trace, ThreadCaching caching) {
   return trace;
 }
 
-// A failure prints the shortest trace that RapidCheck finds, and its seed.
+// Prints the shortest failing trace that RapidCheck finds, and its seed.
 RC_GTEST_FIXTURE_PROP(AllocatorModelTest, KeepsItsPromisesOnAnyTrace, ()) {
   ModelledAllocator allocator(*rc::gen::element(ThreadCaching::kNever, ThreadCaching::kAlways));
   const auto steps = *rc::gen::scale(3.0, rc::gen::arbitrary<Trace>());
@@ -117,7 +117,7 @@ TEST_F(AllocatorModelTest, KeepsItsPromisesOnLongTraces) {
   const unsigned long traces = number_from("CGTREE_ALLOCATOR_TRACES", 60);
   const unsigned long first = number_from("CGTREE_ALLOCATOR_SEED", std::random_device{}());
   std::printf("CGTREE_ALLOCATOR_SEED=%lu\n", first);
-  std::fflush(stdout);  // a check of the library's own ends the process
+  std::fflush(stdout);  // a failed internal check ends the process
   for (unsigned long seed = first; seed < first + traces; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
     const Trace trace = draw(random);

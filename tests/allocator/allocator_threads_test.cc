@@ -39,7 +39,7 @@ class AllocatorThreadsTest : public AllocatorFixture {
     EXPECT_LE(budget_.peak(), budget_.max_bytes());
   }
 
-  // Allocates on a few streams, shares, frees here and there.
+  // Allocates on a few streams, shares blocks with others, and frees some.
   void work(std::mt19937& random) {
     std::vector<void*> mine;
     for (int i = 0; i < kSteps; ++i) {

@@ -1,4 +1,4 @@
-// How reservations count in a budget.
+// Reservations in a budget.
 #include "allocator/segments/budget.h"
 
 #include <gtest/gtest.h>

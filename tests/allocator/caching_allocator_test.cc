@@ -1,4 +1,4 @@
-// What the allocator of a device promises on its streams.
+// The caching allocator of a device: reuse of blocks on one stream and across streams.
 #include "caching/caching_allocator.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class CachingAllocatorTest : public AllocatorFixture {
   }
 };
 
-// cub: a freed block serves the same stream at once, while its work still runs.
+// cub: the same stream gets a freed block immediately, while its work still runs.
 TEST_F(CachingAllocatorTest, TheSameStreamGetsABlockAtOnceWhileItsWorkRuns) {
   void* const block = allocator_.allocate(kMiB, kStream);
   device_.submit(kStream);
@@ -40,7 +40,7 @@ TEST_F(CachingAllocatorTest, TheSameStreamGetsABlockAtOnceWhileItsWorkRuns) {
   allocator_.free(block);
 }
 
-// cub: another stream does not, until the first is idle and gives the segment up.
+// cub: another stream gets its memory only after the first stream is idle and releases the segment.
 TEST_F(CachingAllocatorTest, AnotherStreamGetsMemoryOnlyOnceTheFirstIsIdle) {
   void* const block = allocator_.allocate(64 * kMiB, kStream);
   device_.submit(kStream);
@@ -65,7 +65,7 @@ TEST_F(CachingAllocatorTest, ABlockThatAnotherStreamUsesWaitsForItsWork) {
   void* const second = allocator_.allocate(kMiB, kStream);
   EXPECT_NE(second, block);
   device_.finish(kOther);
-  void* const third = allocator_.allocate(2 * kMiB, kStream);  // a miss: asks the device
+  void* const third = allocator_.allocate(2 * kMiB, kStream);  // a miss: allocates from the device
   void* const again = allocator_.allocate(kMiB, kStream);
 
   EXPECT_EQ(again, block);
@@ -206,7 +206,7 @@ TEST_F(CachingAllocatorTest, SegmentsThatShareAPageKeepTheirPools) {
   budget_.set_max_bytes(3 * kMiB);
   std::vector<std::pair<void*, StreamId>> blocks;
   for (StreamId stream = 1; stream <= 40; ++stream) {
-    try {  // where a whole segment has no room, one of just the block's size is taken
+    try {  // without room for a whole segment, one of the block's size is taken
       blocks.emplace_back(allocator_.allocate(100'000, stream), stream);
     } catch (const OutOfMemory&) {
     }
@@ -381,7 +381,7 @@ TEST_F(CachingAllocatorTest, ALaterReaderIsWaitedForBesideARetiredOne) {
   EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
 }
 
-// The owner of the pool has waited for the stream, on which another user has submitted more work.
+// The owner of the pool has waited for the stream, but another user has submitted more work to it.
 TEST_F(CachingAllocatorTest, APoolThatMovesToNoStreamLeavesTheWorkOfOthersOnItsStreamPending) {
   std::optional<AccountPool> pool(std::in_place, cache_, cache_.own_account(),
                                   PoolOptions{.stream = 1});

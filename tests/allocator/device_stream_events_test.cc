@@ -1,4 +1,4 @@
-// The allocator's events on each device there is.
+// The allocator's events on each available device.
 #include "allocator/device/device_streams.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ class DeviceStreamEventsTest : public ::testing::TestWithParam<DeviceUnderTest> 
   StreamRef ref(StreamHandle stream) const { return {*GetParam().api, GetParam().device, stream}; }
   StreamId id() const { return stream_id(ref(stream_)); }
 
-  // Work that ends when `open_` is set. The host device ends all work before the launch returns.
+  // Enqueues work that ends when `open_` is set. On the host device it ends before the launch
+  // returns.
   void block_stream() {
     if (GetParam().name == "host") open_ = true;
     check(bench_->graphs.launch_host_function(
@@ -152,7 +153,7 @@ class StreamIdentityTest : public DeviceStreamEventsTest {
     return handle;
   }
   void destroy(StreamHandle handle) { check(bench_->api.destroy_stream(handle), "destroy"); }
-  // Destroys the stream, and creates streams until one has its handle.
+  // Destroys the stream, and creates streams until one gets its handle.
   void recycle(StreamHandle handle) {
     destroy(handle);
     std::vector<StreamHandle> others;
@@ -234,7 +235,7 @@ TEST_P(StreamIdentityTest, DefaultStreamsAreOnePerDeviceAndOnePerThread) {
   EXPECT_NE(identity_of(other), identity_of(ref(StreamHandle::kLegacy)));
 }
 
-// A caller may know the handle of a stream, and not of which device it is.
+// A caller may know a stream's handle without its device.
 TEST_P(StreamIdentityTest, TellsOfWhichDeviceTheStreamIs) {
   if (!GetParam().api->has_device(1)) return;
   StreamHandle handle = StreamHandle::kNull;

@@ -1,4 +1,4 @@
-// Hands out made-up addresses and lets made-up work end.
+// Hands out made-up addresses, and ends made-up work on demand.
 #include "tests/allocator/fake_device.h"
 
 #include <fmt/format.h>

@@ -18,10 +18,10 @@
 namespace cgtree {
 
 // Segments from 1 << 40 up, the lowest gap first. A call that an open capture forbids (free,
-// shrink, record, query, wait) is a failed check, as is any misuse; what is never given back, a
-// test failure at the device's end.
+// shrink, record, query, wait) is a failed check, as is any misuse; a segment or event that is
+// never freed is a test failure at the device's end.
 //
-// Threads: any.
+// Thread safety: any thread.
 class FakeDevice : public SegmentSource, public StreamEvents {
  public:
   explicit FakeDevice(std::size_t capacity = SIZE_MAX) : capacity_(capacity) {}
@@ -38,46 +38,46 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   bool exists(StreamId stream) const noexcept override;
   std::optional<EventId> record(StreamId stream) override;
   bool is_complete(EventId event) override;
-  void wait(EventId event) override;  // ends the work that the event is after
+  void wait(EventId event) override;  // ends the work before the event
   void give_back(EventId event) noexcept override;
 
-  // One more piece of work on the stream / the end of the oldest / of all so far.
+  // Enqueue one more piece of work on the stream, and end the oldest piece, or all pieces so far.
   std::uint64_t submit(StreamId stream);
   void finish_one(StreamId stream);
   void finish(StreamId stream);
   // Returns true if the piece of work that submit() numbered has ended.
   bool is_done(StreamId stream, std::uint64_t number) const;
 
-  // A capture that the allocator is told of: the calls above are failed checks while it is open,
-  // but for record() on another stream than `streams`.
+  // A capture that the allocator knows of: while it is open, the calls above are failed checks,
+  // except record() on streams other than `streams`.
   void begin_capture() { ++captures_; }
   void end_capture() { --captures_; }
-  // A capture that the allocator was not told of, on the stream.
+  // A capture on the stream that the allocator does not know of.
   void begin_foreign_capture(StreamId stream);
   void end_foreign_capture(StreamId stream);
-  // From now on every call that names the stream fails. Its work goes on.
+  // Makes all later calls with the stream fail. Its work goes on.
   void destroy_stream(StreamId stream);
 
-  // Are called in free(), and once in allocate() or wait(), without a lock held.
+  // Called in free(), and once in allocate() or wait(), without a lock held.
   std::function<void()> while_freeing;
   std::function<void()> while_allocating;
   std::function<void()> while_waiting;
 
-  // From now on free() waits for all work, as cudaFree does.
+  // Makes free() wait for all work, as cudaFree does.
   void synchronize_frees() { frees_synchronize_ = true; }
 
-  // Refuses the k-th allocate() or grow() from now (1: the next), or all from it on.
+  // Refuses the k-th allocate() or grow() from now (1: the next), or the k-th and all later ones.
   void fail_at(std::size_t k);
   void fail_from(std::size_t k);
   void fail_no_more();
 
-  std::vector<std::size_t> asked() const;  // sizes of allocate(), refused ones too
+  std::vector<std::size_t> asked() const;  // sizes of allocate(), including refused calls
   std::vector<Range> held() const;
   std::size_t bytes_held() const;
   std::size_t events_recorded() const { return recorded_; }
   std::size_t events_queried() const { return queried_; }
   std::size_t events_waited_for() const { return waited_; }
-  // Calls of record() that named the stream while it did not exist.
+  // The number of calls of record() with the stream while it did not exist.
   std::size_t records_refused(StreamId stream) const;
 
  private:
@@ -87,7 +87,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   };
   struct Event {
     StreamId stream;
-    std::uint64_t after;  // done() of the stream at least
+    std::uint64_t after;  // has happened once done() of the stream reaches this
   };
 
   void refuse_if_told(std::size_t bytes);
@@ -97,7 +97,7 @@ class FakeDevice : public SegmentSource, public StreamEvents {
   std::atomic<int> captures_{0};
   std::atomic<bool> frees_synchronize_{false};
   std::atomic<std::size_t> recorded_{0}, queried_{0}, waited_{0};
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all members below
   std::map<std::uintptr_t, std::size_t> held_;
   std::vector<std::size_t> asked_;
   std::map<StreamId, Work> work_;

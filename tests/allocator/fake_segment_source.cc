@@ -31,7 +31,7 @@ void FakeSegmentSource::expect_room(std::size_t bytes) {
   throw OutOfMemory(message, MemoryReport{.requested = bytes});
 }
 
-// Asks the users without the lock, as sources must.
+// Asks the users without holding the lock, as sources must.
 void FakeSegmentSource::make_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) {
   if (!asks_users_ || !refuses(bytes)) return;
   const std::vector<SegmentUser*> users = users_;
@@ -73,7 +73,7 @@ bool FakeSegmentSource::grow(void* segment, std::size_t bytes, std::size_t grown
   CGTREE_CHECK(found != held_.end() && found->second == bytes && grown > bytes);
   if (grown > spacing_) return false;
   make_room(grown - bytes, lock);
-  CGTREE_CHECK(found->second == bytes);  // no segment shrinks while it grows
+  CGTREE_CHECK(found->second == bytes);  // a segment must not shrink while it grows
   expect_room(grown - bytes);
   found->second = grown;
   bytes_ += grown - bytes;
@@ -105,7 +105,7 @@ void FakeSegmentSource::detach(SegmentUser& user) noexcept {
   const auto found = std::find(users_.begin(), users_.end(), &user);
   CGTREE_CHECK(found != users_.end());
   users_.erase(found);
-  while (asking_ > 0) {  // it may be among those asked just now
+  while (asking_ > 0) {  // it may be among the users that are being asked
     lock.unlock();
     std::this_thread::yield();
     lock.lock();

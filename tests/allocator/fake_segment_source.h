@@ -12,9 +12,10 @@
 
 namespace cgtree {
 
-// Hands out the lowest gap from 1 << 40 up: segments touch each other, and addresses come back.
-// Segments grow and shrink once `set_spacing()` leaves room between them. Its own misuse is a
-// failed check; what is never given back, or who never detached, a test failure at its end.
+// Hands out the lowest gap from 1 << 40 up: segments touch each other, and addresses are used
+// again. Segments grow and shrink if `set_spacing()` leaves room between them. Misuse is a failed
+// check; a segment that is never freed or a user that never detaches is a test failure at the
+// source's end.
 class FakeSegmentSource : public SegmentSource {
  public:
   explicit FakeSegmentSource(std::size_t capacity = SIZE_MAX) : capacity_(capacity) {}
@@ -28,15 +29,15 @@ class FakeSegmentSource : public SegmentSource {
   void attach(SegmentUser& user) override;
   void detach(SegmentUser& user) noexcept override;
 
-  // A segment may grow to so many bytes: the addresses behind it are kept. 0: it may not.
+  // Lets each segment grow to so many bytes, by reserving the addresses behind it. 0: no growth.
   void set_spacing(std::size_t bytes) { spacing_ = bytes; }
-  // What shrink() leaves is a multiple of this.
+  // Makes shrink() leave a multiple of this.
   void set_granularity(std::size_t bytes) { granularity_ = bytes; }
-  // With less than `bytes` left, other users are asked to give back what they do not need. Off at
-  // first.
+  // Asks other users to release unused memory when less than `bytes` are left. Off by default.
   void ask_users() { asks_users_ = true; }
 
-  // Throw OutOfMemory in the k-th allocate() or grow() from now (1: the next), or from it on.
+  // Throw OutOfMemory in the k-th allocate() or grow() from now (1: the next), or in the k-th and
+  // all later ones.
   void fail_at(std::size_t k) { fail_first_ = fail_last_ = asked_.size() + k; }
   void fail_from(std::size_t k) {
     fail_first_ = asked_.size() + k;
@@ -45,10 +46,10 @@ class FakeSegmentSource : public SegmentSource {
   void fail_no_more() { fail_first_ = fail_last_ = 0; }
   void refuse_above(std::size_t bytes) { largest_ = bytes; }
 
-  std::vector<std::size_t> asked() const;  // sizes, of growth the difference; refused ones too
+  std::vector<std::size_t> asked() const;  // also refused sizes; for growth, the difference
   std::vector<Range> held() const;
   std::vector<SegmentUser*> users() const;
-  // Segments allocated, grown, shrunk and freed, of all time.
+  // Numbers of segments allocated, grown, shrunk and freed since the start.
   std::size_t given() const;
   std::size_t given_back() const;
 

@@ -1,4 +1,4 @@
-// A user of segments that gives back on demand what it was told to hold in reserve.
+// A user of segments that releases its unused segments on demand.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace cgtree {
 
-// Attached to its source while it lives.
+// Is attached to its source for its lifetime.
 class FakeUser final : public SegmentUser {
  public:
   explicit FakeUser(SegmentSource& source, StreamId stream = 1, std::string name = "fake")
@@ -23,7 +23,7 @@ class FakeUser final : public SegmentUser {
     give_back_unused();
   }
 
-  // Takes a segment that give_back_unused() may give back.
+  // Allocates a segment that give_back_unused() may free.
   void hold_unused(std::size_t bytes) {
     unused_.push_back({reinterpret_cast<std::uintptr_t>(source_.allocate(bytes, stream_)), bytes});
   }

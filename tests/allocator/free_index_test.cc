@@ -1,4 +1,4 @@
-// The free index beside an ordered set of the same blocks.
+// The free index, compared with an ordered set of the same blocks.
 #include "allocator/pool/free_index.h"
 
 #include <gtest/gtest.h>
@@ -42,14 +42,14 @@ TEST_F(FreeIndexTest, IsEmptyAtFirst) {
 }
 
 TEST_F(FreeIndexTest, ABlockOfTheOwnBinMayBeTooSmall) {
-  // Both in the bin of 256 KiB to 257 KiB.
+  // Both belong to the bin of 256 KiB to 257 KiB.
   insert(1 << 20, 512 * kBlockAlignment);
   insert(2 << 20, 513 * kBlockAlignment);
 
   EXPECT_EQ(best_fit(513 * kBlockAlignment), (Range{2 << 20, 513 * kBlockAlignment}));
 }
 
-// It is in no bin.
+// The last inserted block is kept outside the bins.
 TEST_F(FreeIndexTest, TheBlockThatWasInsertedLastHasNoPrecedence) {
   for (const std::size_t bytes : {std::size_t{512}, std::size_t{1} << 20}) {
     const BlockIndex low = insert(1 << 20, bytes);
@@ -98,7 +98,7 @@ std::size_t random_bytes(std::mt19937& random) {
   return (units + random() % units) * kBlockAlignment;
 }
 
-// Invariant 14 of an allocator with bins holds a fortiori: the fit is exact.
+// Invariant 14 of an allocator with bins follows: the fit is exact.
 TEST_F(FreeIndexTest, AgreesWithAnOrderedSetOnRandomBlocks) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -109,7 +109,7 @@ TEST_F(FreeIndexTest, AgreesWithAnOrderedSetOnRandomBlocks) {
   std::vector<BlockIndex> blocks;
   for (int i = 0; i < 20000; ++i) {
     if (blocks.size() < 10 || (blocks.size() < 5000 && random() % 2 == 0)) {
-      // Many of one size too, below 256 KiB and above: then the bins have many blocks.
+      // Many blocks have equal sizes, below and above 256 KiB, so that bins have many blocks.
       const std::size_t bytes =
           random() % 4 == 0 ? (random() % 2 == 0 ? 512 : 1 << 20) : random_bytes(random);
       const std::uintptr_t address = (std::uintptr_t{random()} << 9);

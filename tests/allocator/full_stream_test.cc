@@ -1,4 +1,4 @@
-// What other threads can do while one waits for room on a stream whose queue is full.
+// Calls on other threads while one thread waits for room in the queue of a full stream.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -15,14 +15,14 @@ namespace {
 
 class FullStreamTest : public ::testing::Test {
  protected:
-  // Frees a block of the pool of `stream` that the full stream uses, so that the pool asks how far
-  // that one has come.
+  // Frees a block of the pool of `stream` that the full stream uses, so that the pool asks for the
+  // full stream's progress.
   void free_used(const Stream& stream) {
     void* const block = allocator().allocate(kBytes, stream_id(stream));
     allocator().use(block, stream_id(full_));
     allocator().free(block);
   }
-  // Needs more than is free, so that pending blocks are looked at.
+  // Needs more than is free, so that the pool checks its pending blocks.
   void allocate_much(const Stream& stream) {
     allocator().free(allocator().allocate(64 * kBytes, stream_id(stream)));
   }
@@ -49,8 +49,8 @@ TEST_F(FullStreamTest, OneThreadWaitsForRoomAndTheOthersAllocateAndFree) {
   ASSERT_TRUE(driver_.wait_until_blocked());
 
   EXPECT_TRUE(ends_soon(other_, [&] {
-    allocator().free(used);        // as a host function on the full stream would
-    for (int i = 0; i < 100; ++i)  // looks at pending blocks every few times
+    allocator().free(used);        // as a host function on the full stream would do
+    for (int i = 0; i < 100; ++i)  // checks pending blocks every few calls
       allocator().free(allocator().allocate(kBytes, stream_id(two_)));
   }));
 

@@ -1,5 +1,5 @@
-// Replaces operator new by one that counts down. Apart from the tests, so that the compiler does
-// not see through it and take malloc and delete for a mismatched pair.
+// Replaces operator new by a version that counts down. In a separate file, so that the compiler
+// does not inline it and report malloc and delete as a mismatched pair.
 #include "tests/allocator/host_allocation_limit.h"
 
 #include <cstdlib>
@@ -36,7 +36,8 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return checked(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
 }
 
-// AddressSanitizer has one of its own, whose memory is not freed below. std::stable_sort() uses it.
+// Replaces AddressSanitizer's version, whose memory could not be freed by the operators below.
+// std::stable_sort() calls it.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(bytes);

@@ -1,4 +1,4 @@
-// The live index beside a map of the same blocks.
+// The live index, compared with a map of the same blocks.
 #include "allocator/pool/live_index.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST_F(LiveIndexTest, AgreesWithAMapOnRandomAddresses) {
 }
 
 TEST_F(LiveIndexTest, TellsAddressesOfOneHashApart) {
-  // Times the multiplier of the hash it is less than 1 << 32: its hash is that of 0.
+  // Its product with the hash's multiplier is less than 1 << 32: it has the hash of 0.
   constexpr std::uintptr_t kHashOfZero = 0xe2aa80c8400;
   const BlockIndex first = insert(0);
   const BlockIndex second = insert(kHashOfZero);

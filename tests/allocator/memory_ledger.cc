@@ -1,4 +1,4 @@
-// Enters blocks, and judges what is handed out.
+// Enters blocks, and checks that each allocation is permitted.
 #include "tests/allocator/memory_ledger.h"
 
 #include <stdexcept>
@@ -18,7 +18,7 @@ MemoryLedger::Entry& MemoryLedger::allocate(const Range& range, StreamId stream)
     const Range before{former->first, former->second.bytes};
     if (!range.overlaps(before)) continue;
     expect_usable(former->second, stream);
-    // What is left of it was used by the same work.
+    // The rest of the former block has the same uses.
     Entry rest = former->second;
     freed_.erase(former);
     if (before.address < range.address) {

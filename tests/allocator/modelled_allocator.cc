@@ -1,4 +1,4 @@
-// Steps an allocator, and keeps the account.
+// Executes steps on an allocator, and keeps the account.
 #include "tests/allocator/modelled_allocator.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ ModelledAllocator::~ModelledAllocator() {
   cache_.remove_reclaim(reclaim_);
   while (!captures_.empty())
     end_capture();
-  // After a failure blocks are lost, and a budget in use must not end.
+  // After a failure blocks are lost, and a budget in use must not be destroyed.
   if (account_->budget().current() > 0) new std::shared_ptr<SegmentAccount>(account_);
 }
 
@@ -177,7 +177,7 @@ void ModelledAllocator::use(std::uint32_t value, StreamId stream) {
   allocator_.use(reinterpret_cast<void*>(block->first), stream);
 }
 
-// What was freed, the inside of a block, and null.
+// Frees a freed block, the inside of a block, or null.
 void ModelledAllocator::misuse(std::uint32_t value) {
   void* address = nullptr;
   const auto block = ledger_.pick(value / 4);
@@ -193,7 +193,7 @@ void ModelledAllocator::misuse(std::uint32_t value) {
           "what is no live block was used");
 }
 
-// Frees a block when there is no room.
+// Called when there is no room: frees a block.
 std::size_t ModelledAllocator::reclaim() {
   const auto block = ledger_.pick(7);
   if (!reclaims_ || block == ledger_.live().end()) return 0;
@@ -217,7 +217,7 @@ void ModelledAllocator::end_capture() {
   captures_.pop_back();
 }
 
-// Its work may go on.
+// The stream's work may go on.
 void ModelledAllocator::end_stream(StreamId stream) {
   if (!is_usable(stream)) return;
   allocator_.retire(stream);
@@ -289,7 +289,7 @@ void ModelledAllocator::restore(std::uint32_t value) {
   }
 }
 
-// The other stream waits for the former one.
+// Moves the restored pool to its other stream, which waits for the former one.
 void ModelledAllocator::move_planned() {
   const StreamId to = planned_stream_ == kPlanned ? kPlanned + 1 : kPlanned;
   device_.finish(planned_stream_);
@@ -330,8 +330,8 @@ void ModelledAllocator::compare() {
   ceiling_ = std::max(budget_.max_bytes(), budget_.current());
 }
 
-// The eager pool of a stream that has ended becomes another stream's, with the blocks in it: one in
-// a step.
+// Another stream takes over the eager pool of an ended stream, with its blocks: at most one per
+// step.
 void ModelledAllocator::note_takeovers(const AllocatorStatistics& now) {
   std::set<StreamId> eager;
   for (const AllocatorStatistics::OfPool& one : now.pools)
@@ -345,7 +345,7 @@ void ModelledAllocator::note_takeovers(const AllocatorStatistics& now) {
   eager_ = std::move(eager);
 }
 
-// What each pool counts; `is_exact` if nothing waits to be free.
+// Compares the counts of each pool; `is_exact` if no block waits to be free.
 void ModelledAllocator::compare_owners(const AllocatorStatistics& now, bool is_exact) {
   std::map<StreamId, std::pair<std::size_t, std::size_t>> sums;  // blocks, bytes
   for (const auto& [address, entry] : ledger_.live()) {

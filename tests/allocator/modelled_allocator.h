@@ -1,5 +1,5 @@
-// A caching allocator, and a pool that is restored, beside a plain account of who may still use
-// which bytes.
+// A caching allocator, and a pool that is restored, with a plain account of the work that uses
+// their bytes.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ enum class Move {
   kFreePlanned,     //
   kCheckpoint,      //
   kRestore,         //
-  kMisuse,          // of what is no live block
-  kEndForeign,      // a capture of another library
-  kStartStream,     // another stream in the place of one that has ended, whose work may go on
-  kBeginCapture,    // of one whose maker defers frees. From here on: moves that change much
+  kMisuse,          // frees an address without a live block
+  kEndForeign,      // ends a capture of another library
+  kStartStream,     // replaces an ended stream, whose work may go on
+  kBeginCapture,    // one that defers frees. From here on: moves with large effects
   kEndCapture,      //
   kTrim,            //
   kSetBudget,       //
@@ -42,11 +42,11 @@ enum class Move {
   kEndStream,       //
   kMovePlanned,     //
   kTrimPlanned,     //
-  kSwitchReclaims,  // whether a callback frees blocks when there is no room
+  kSwitchReclaims,  // switches a callback that frees blocks when there is no room
 };
 inline constexpr int kMoves = 23;
 
-// One step. `value` picks operands; any value is a legal step. Some run on a thread of their own,
+// One step. `value` selects operands; any value is a legal step. Some steps run on a new thread,
 // and some on a second thread that lives as long as the model.
 struct AllocatorStep {
   Move move;
@@ -55,21 +55,21 @@ struct AllocatorStep {
 
 std::ostream& operator<<(std::ostream& out, const AllocatorStep& step);
 
-// Takes every step, and throws std::logic_error where a promise is broken.
+// Executes steps, and throws std::logic_error where a promise is broken.
 class ModelledAllocator {
  public:
   explicit ModelledAllocator(ThreadCaching caching);
   ~ModelledAllocator();
 
   void take(const AllocatorStep& step);
-  // Ends everything, after which nothing may be left.
+  // Ends streams, pools and allocator, and requires that nothing is left.
   void finish();
 
  private:
   static constexpr StreamId kEagerStreams = 3;  // 1 to 3
   static constexpr StreamId kReader = 4;        // uses blocks, and allocates none
-  static constexpr StreamId kPlanned = 5;       // and 6: of the pool that is restored
-  // Streams that are made in the place of others have the same number in these digits.
+  static constexpr StreamId kPlanned = 5;       // and 6: for the pool that is restored
+  // A stream and its replacements are equal modulo kPlaces.
   static constexpr StreamId kPlaces = 100;
 
   struct Saved {
@@ -97,7 +97,7 @@ class ModelledAllocator {
   Pool& planned() { return planned_->pool; }
   std::map<std::uintptr_t, std::size_t> planned_live();
   bool is_usable(StreamId stream) const;
-  // The stream that is in this place now, and one that is or was.
+  // The current stream at this place, and a current or former one.
   StreamId at(StreamId place) const;
   StreamId once_at(StreamId place, std::uint32_t value) const;
   void note_takeovers(const AllocatorStatistics& now);
@@ -116,11 +116,11 @@ class ModelledAllocator {
   StreamId planned_stream_ = kPlanned;
   std::vector<Saved> saved_;
   std::vector<DeferredFrees> captures_;
-  std::set<StreamId> foreign_;            // streams in captures of others
-  std::set<StreamId> ended_;              // streams that have ended, and no other is in their place
-  std::map<StreamId, StreamId> started_;  // by place: how many were made there after the first
+  std::set<StreamId> foreign_;            // streams in captures of other libraries
+  std::set<StreamId> ended_;              // ended streams that were not replaced
+  std::map<StreamId, StreamId> started_;  // the number of replacements, by place
   std::set<StreamId> eager_;              // the streams that have an eager pool
-  std::size_t ceiling_ = SIZE_MAX;        // of what may be reserved
+  std::size_t ceiling_ = SIZE_MAX;        // of the bytes that may be reserved
   MemoryLedger ledger_{device_};
   OtherThread other_;
 };

@@ -1,4 +1,4 @@
-// Steps a pool and its model side by side.
+// Executes steps on a pool and on its model.
 #include "tests/allocator/modelled_pool.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// Most are small; some need a segment of their own.
+// Most sizes are small; some need a separate segment.
 std::size_t size_from(std::uint32_t value) {
   const std::size_t most[] = {512, 8192, 300000, std::size_t{1} << 20, std::size_t{24} << 20};
   return 1 + (value / 5) % most[value % 5];
@@ -142,7 +142,7 @@ void ModelledPool::free(std::uint32_t value) {
   live_.erase(block);
 }
 
-// Null, foreign, inside a block, free.
+// Frees null, a foreign address, the inside of a block, or a free block.
 void ModelledPool::free_badly(std::uint32_t value) {
   const auto refuses = [&](std::uintptr_t address) {
     try {
@@ -177,7 +177,7 @@ void ModelledPool::forget(std::uint32_t value) {
   if (!saved_.empty()) saved_.erase(saved_.begin() + value % saved_.size());
 }
 
-// Returns true if the pool still has these segments, which may have grown.
+// Returns true if the pool still has these segments, possibly grown.
 bool ModelledPool::is_here(const Segments& segments) const {
   return std::all_of(segments.begin(), segments.end(), [&](const auto& segment) {
     const auto found = segments_.find(segment.first);
@@ -185,7 +185,7 @@ bool ModelledPool::is_here(const Segments& segments) const {
   });
 }
 
-// Makes a right declaration wrong in one of four ways.
+// Makes a correct declaration wrong in one of four ways.
 void ModelledPool::misdeclare(std::vector<void*>& dying, std::uint32_t value) const {
   const std::size_t place = dying.empty() ? 0 : value / 4 % dying.size();
   if (value % 4 == 0 && !dying.empty()) {
@@ -225,7 +225,7 @@ void ModelledPool::restore(std::uint32_t value, Declaration declaration) {
   }
 }
 
-// Returns some of the blocks of a checkpoint, which may lie in segments that were given back.
+// Restores some of the blocks of a checkpoint, possibly in segments that were freed.
 void ModelledPool::restore_live(std::uint32_t value) {
   Sizes target;
   const Sizes& from = saved_.empty() ? live_ : saved_[value % saved_.size()].live;
@@ -262,7 +262,7 @@ std::size_t ModelledPool::pinned_bytes(std::uintptr_t address, const Known& know
   return most;
 }
 
-// What stays of a segment: 0 when it goes.
+// Returns the bytes of a segment that stay after a trim; 0 if it is freed.
 std::size_t ModelledPool::bytes_after_trim(std::uintptr_t address, const Known& known,
                                            bool spares_pinned) const {
   const std::size_t pinned = spares_pinned ? pinned_bytes(address, known) : 0;
@@ -288,7 +288,7 @@ void ModelledPool::trim(bool spares_pinned) {
   require(bytes == expected, "gave other bytes back than those without use");
 }
 
-// Closes the pool and goes on with another one, which takes no checkpoint of the first.
+// Closes the pool and continues with a new one, which accepts no checkpoint of the first.
 void ModelledPool::reopen() {
   pool_->restore_live({});
   live_.clear();
@@ -311,7 +311,7 @@ void ModelledPool::reopen() {
   open();
 }
 
-// The smallest gap between live blocks that holds `bytes`; of several the lowest.
+// Returns the smallest gap between live blocks that holds `bytes`; the lowest of equal ones.
 std::optional<Range> ModelledPool::best_fit(std::size_t bytes) const {
   struct Gap {
     Range range;

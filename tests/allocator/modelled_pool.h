@@ -1,4 +1,4 @@
-// A pool beside the simplest thing it can be compared with: maps from addresses to sizes.
+// A pool, compared with a simple model: maps from addresses to sizes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ enum class Action {
   kReopen
 };
 
-// One step. `value` picks sizes and operands; any value is a legal step.
+// One step. `value` selects sizes and operands; any value is a legal step.
 struct Step {
   Action action;
   std::uint32_t value;
@@ -36,7 +36,7 @@ struct Step {
 
 std::ostream& operator<<(std::ostream& out, const Step& step);
 
-// Takes every step on the pool and on the model, and throws std::logic_error where they disagree.
+// Executes each step on the pool and on the model, and throws std::logic_error if they differ.
 class ModelledPool {
  public:
   explicit ModelledPool(Growth growth);
@@ -49,7 +49,7 @@ class ModelledPool {
  private:
   using Sizes = std::map<std::uintptr_t, std::size_t>;
   struct Known {
-    std::size_t number;  // of all segments there have been
+    std::size_t number;  // counted over all segments so far
     std::size_t bytes;
     friend bool operator==(const Known&, const Known&) = default;
   };

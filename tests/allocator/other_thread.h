@@ -1,4 +1,4 @@
-// OtherThread: a thread that makes calls for a test, one after the other, and lives between them.
+// OtherThread: a thread that makes calls for a test, one after another, and stays alive in between.
 #pragma once
 
 #include <exception>
@@ -16,7 +16,7 @@ class OtherThread {
   OtherThread(const OtherThread&) = delete;
   OtherThread& operator=(const OtherThread&) = delete;
 
-  // Makes the call there and waits for it. Throws what it throws.
+  // Makes the call on the thread and waits for it. Rethrows its exception.
   template <typename Call>
   void run(Call&& call) {
     std::promise<void> done;
@@ -31,7 +31,7 @@ class OtherThread {
     done.get_future().get();
   }
 
-  // Ends the thread, and with it what belongs to it.
+  // Ends the thread, and its thread-local objects.
   void end() {
     if (!thread_.joinable()) return;
     give({});

@@ -1,4 +1,4 @@
-// A pool has the layout of a checkpoint again, whatever happened in between.
+// A restored pool has the layout of its checkpoint, after any calls in between.
 #include "allocator/pool/pool_checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ class PoolCheckpointTest : public testing::Test {
 
   void free(const Range& block) { pool_.free(reinterpret_cast<void*>(block.address)); }
 
-  // `count` blocks of 512 bytes side by side, of which only those of `kept` stay live.
+  // Allocates `count` blocks of 512 bytes side by side, of which only those in `kept` stay live.
   std::vector<Range> allocate_and_keep(int count, const std::vector<int>& kept) {
     std::vector<Range> blocks;
     for (int i = 0; i < count; ++i)
@@ -55,7 +55,7 @@ class PoolCheckpointTest : public testing::Test {
     return live;
   }
 
-  // Frees what is live, and lets other blocks, some in new segments, lie across the old ones.
+  // Frees all live blocks, and allocates others, some in new segments, that overlap the old ones.
   void mutate() {
     for (const Range& block : pool_.live())
       free(block);
@@ -66,7 +66,7 @@ class PoolCheckpointTest : public testing::Test {
     ASSERT_NE(pool_.live(), std::vector<Range>{});
   }
 
-  // That a restore brings back the blocks of now after mutate().
+  // Expects a restore after mutate() to bring back the present blocks.
   void expect_round_trip() {
     const PoolCheckpoint checkpoint = pool_.checkpoint();
     const std::vector<Range> live = pool_.live();
@@ -95,8 +95,8 @@ class PoolCheckpointTest : public testing::Test {
     return rest;
   }
 
-  // Segments newer than the checkpoint are wholly free: trim() takes them (and, so that they
-  // stay, none of the others may be).
+  // Expects that all segments newer than the checkpoint are wholly free, so that trim() frees
+  // exactly those.
   void free_newer(const std::vector<Range>& segments) {
     pool_.trim();
     EXPECT_EQ(pool_.segments(), segments);
@@ -142,8 +142,8 @@ TEST_F(PoolCheckpointTest, TouchingBlocksInTheMiddleComeBackAsTwo) {
 }
 
 // TestBlockStateAbsorption.test_additional_free_following_checkpoint, and the error that its
-// disabled sibling test_additional_free_error asks for: here nothing has to be listed beforehand,
-// because the delta names every block whose holder must let go.
+// disabled sibling test_additional_free_error asks for: here no block has to be listed beforehand,
+// because the delta names every block whose holder must release it.
 // Acceptance: checkpoints additional_free_error.
 TEST_F(PoolCheckpointTest, BlocksAllocatedAfterwardsDieAndAreNamed) {
   const Range first = allocate(2 * kMiB);
@@ -274,7 +274,8 @@ TEST_F(PoolCheckpointTest, RefusesACheckpointWhoseSegmentWasGivenBack) {
   EXPECT_EQ(pool_.checkpoint(), before);
 }
 
-// A segment of the same address and size is another segment: what the first held must not be read.
+// A segment with the same address and size is another segment: the old checkpoint's blocks do not
+// apply to it.
 TEST_F(PoolCheckpointTest, RefusesACheckpointWhoseSegmentCameBackAtTheSameAddress) {
   const Range first = allocate(30 * kMiB);
   const PoolCheckpoint checkpoint = pool_.checkpoint();
@@ -306,7 +307,7 @@ TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnotherPoolAlsoIfThatHasNothing
   EXPECT_THAT(pool_.live(), ElementsAre(block));
 }
 
-// A later pool may lie where an earlier one was.
+// A later pool may have the address of an earlier one.
 TEST_F(PoolCheckpointTest, RefusesTheCheckpointOfAnEarlierPoolAtTheSameAddress) {
   std::optional<Pool> other(std::in_place, source_);
   const PoolCheckpoint earlier = other->checkpoint();
@@ -343,7 +344,7 @@ TEST_F(PoolCheckpointTest, CheckpointsShareTheSegmentsThatDidNotChange) {
   allocate(16 * kMiB);
   allocate(512);
   const PoolCheckpoint before = pool_.checkpoint();
-  allocate(512);  // beside the other small one
+  allocate(512);  // next to the other small block
   const PoolCheckpoint after = pool_.checkpoint();
 
   ASSERT_THAT(after.frozen(), SizeIs(2));

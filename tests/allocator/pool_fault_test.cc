@@ -1,4 +1,4 @@
-// A failing source or a full host heap leaves a pool as it was, at whichever call it fails.
+// A pool is unchanged after a failure of its source or of a host allocation, at each call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,12 +23,12 @@ void free_all(Pool& pool) {
     pool.free(reinterpret_cast<void*>(block.address));
 }
 
-// Requests that make the pool grow, with what it has already, and again.
+// Requests that make the pool grow, fit into its segments, and make it grow again.
 const std::vector<std::size_t> kRequests = {700,        2 * kMiB,  600 * 1024, 30 * kMiB, 512,
                                             900 * 1024, 19 * kMiB, 11 * kMiB,  3 * kMiB};
 
-// Makes the requests, and expects of each that is refused that it changed nothing. Returns how
-// many were.
+// Makes the requests, and expects refused requests to change nothing. Returns the number of refused
+// ones.
 int request_all(Pool& pool) {
   int refused = 0;
   for (const std::size_t bytes : kRequests) {
@@ -93,8 +93,8 @@ TEST(PoolFaultTest, ErrorsOtherThanOutOfMemoryPassThroughAtOnce) {
   pool.validate();
 }
 
-// Makes the k-th host allocation within `operation` fail, for every k. Each time `unchanged` must
-// hold; returns how often it failed before it succeeded.
+// Makes the k-th host allocation in `operation` fail, for every k, and calls `unchanged` each time.
+// Returns the number of failures before it succeeded.
 int fail_every_host_allocation(const std::function<void()>& operation,
                                const std::function<void()>& expect_unchanged) {
   for (int k = 0;; ++k) {

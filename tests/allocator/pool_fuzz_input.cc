@@ -1,4 +1,4 @@
-// Decodes bytes and takes what they say.
+// Decodes bytes, and executes their steps.
 #include "tests/allocator/pool_fuzz_input.h"
 
 #include <algorithm>

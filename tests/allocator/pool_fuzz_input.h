@@ -1,4 +1,4 @@
-// Bytes as steps of a modelled pool: what the fuzzer and its plain test share.
+// Bytes as steps of a modelled pool, for the fuzzer and its plain test.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace cgtree {
 
-// Each step is the byte of its action, modulo their number, and three bytes of value, the lowest
-// first; what is missing at the end is 0. Any bytes are legal; after 256 steps the rest is ignored,
-// so that no input is slow.
+// A step is the byte of its action, modulo their number, and three bytes of value, the lowest
+// first; missing bytes at the end are 0. Any bytes are legal; bytes after 256 steps are ignored, so
+// that each input is fast.
 std::vector<Step> steps_of(std::span<const std::uint8_t> bytes);
 
-// Takes the steps that follow the first byte, which picks how the new pool grows; throws
-// std::logic_error where it disagrees with its model.
+// Executes the steps after the first byte, which selects how the new pool grows; throws
+// std::logic_error where it differs from its model.
 void take_steps_of(std::span<const std::uint8_t> bytes);
 
 }  // namespace cgtree

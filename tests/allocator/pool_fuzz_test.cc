@@ -1,4 +1,4 @@
-// Fuzzes a pool against its model. An exception ends the program, and so is a finding.
+// Fuzzes a pool against its model. An exception ends the program, which is a finding.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Which segments a pool asks for.
+// The segments that a pool requests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ TEST(PoolSmallApartTest, WhereNothingElseIsToBeHadASmallRequestCutsALargeBlock) 
   void* const large = pool.allocate(36 * kMiB);
   pool.free(large);
 
-  EXPECT_NE(pool.allocate(1024), large);  // a segment of its size
+  EXPECT_NE(pool.allocate(1024), large);  // gets a segment of its size
   EXPECT_EQ(pool.allocate(512), large);
 
   pool.validate();

@@ -23,7 +23,7 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::uintptr_t kBase = std::uintptr_t{1} << 40;
 constexpr std::size_t kSpacing = 256 * kMiB;
 
-// Calls back while a segment grows or shrinks.
+// Calls a hook while a segment grows or shrinks.
 class MeddlingSource final : public SegmentSource {
  public:
   void* allocate(std::size_t bytes, StreamId stream) override {
@@ -79,7 +79,7 @@ TEST_F(PoolInPlaceTest, TheFirstSegmentHoldsTheRequestInSteps) {
 TEST_F(PoolInPlaceTest, GrowsByWhatTheFreeEndDoesNotCover) {
   pool_.allocate(kMiB);
 
-  void* const block = pool_.allocate(4 * kMiB);  // of which 1 MiB is there
+  void* const block = pool_.allocate(4 * kMiB);  // 1 MiB of it is free already
 
   EXPECT_EQ(block, reinterpret_cast<void*>(kBase + kMiB));
   EXPECT_THAT(pool_.segments(), ElementsAre(Range{kBase, 6 * kMiB}));
@@ -105,7 +105,7 @@ TEST_F(PoolInPlaceTest, TakesANewSegmentWhereTheLastCannotGrow) {
   EXPECT_THAT(pool_.segments(), SizeIs(2));
 }
 
-// Its blocks would be at other distances than those of a pool whose segment can grow.
+// With a second segment, distances between blocks would differ from those in a segment that grows.
 TEST_F(PoolInPlaceTest, APoolOfOneSegmentGetsNoSecondWhereThatCannotGrow) {
   for (const Growth growth : {Growth::kInPlace, Growth::kInPages}) {
     Pool pool(source_, {.growth = growth, .has_one_segment = true});
@@ -122,7 +122,7 @@ TEST_F(PoolInPlaceTest, APoolOfOneSegmentGetsNoSecondWhereThatCannotGrow) {
     EXPECT_THAT(pool.segments(), ElementsAre(Range{kBase, 200 * kMiB}));
     pool.free(block);
     pool.trim();
-    pool.free(pool.allocate(210 * kMiB));  // in a segment that takes the place of the first
+    pool.free(pool.allocate(210 * kMiB));  // in a segment that replaces the first
     EXPECT_THAT(pool.segments(), SizeIs(1));
   }
 }
@@ -168,7 +168,7 @@ TEST_F(PoolInPlaceTest, AnErrorOfTheSourceDuringGrowthLeavesThePoolAsItWas) {
   EXPECT_EQ(pool.checkpoint(), before);
   pool.validate();
   pool.free(block);
-  EXPECT_EQ(pool.trim(), 0u);  // the checkpoint has it
+  EXPECT_EQ(pool.trim(), 0u);  // the checkpoint needs it
 }
 
 // expandable_segment_checkpoint_growth
@@ -200,7 +200,7 @@ TEST_F(PoolInPlaceTest, AFreeEndOfACheckpointCoalescesWithWhatHasGrown) {
 
   pool_.validate();
   EXPECT_EQ(pool_.statistics().largest_free_block, 10 * kMiB - 512);
-  EXPECT_NE(pool_.checkpoint(), checkpoint);  // the segment has another size
+  EXPECT_NE(pool_.checkpoint(), checkpoint);  // the segment's size differs
   pool_.free(first);
 }
 
@@ -281,7 +281,7 @@ TEST_F(PoolInPlaceTest, AGrowingSegmentIsNotGivenBack) {
   EXPECT_EQ(pool.trim(), 6 * kMiB);
 }
 
-// The source waits for a stream, on which a host function drops a tensor of the same pool.
+// The source waits for a stream, whose host function drops a tensor of the same pool.
 TEST_F(PoolInPlaceTest, BlocksAreFreedAndAllocatedWhileASegmentShrinks) {
   MeddlingSource source;
   source.upstream.set_spacing(kSpacing);

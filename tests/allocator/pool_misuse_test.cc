@@ -1,4 +1,4 @@
-// A pool used wrongly says how, and is as it was.
+// A misused pool reports the mistake, and is unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ void* pointer_to(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);
 }
 
-// Blocks of 512, 1024 and 512 bytes at the start of the one segment; the last is free.
+// Blocks of 512, 1024 and 512 bytes at the start of the only segment; the last is free.
 class PoolMisuseTest : public testing::Test {
  protected:
   PoolMisuseTest() {
@@ -58,7 +58,7 @@ class PoolMisuseTest : public testing::Test {
   }
 
   std::string refusal_to_restore(std::vector<void*> dying) {
-    std::reverse(dying.begin(), dying.end());  // any order will do
+    std::reverse(dying.begin(), dying.end());  // any order is accepted
     return refusal_of([&] { pool_.restore(checkpoint_, dying); });
   }
 

@@ -1,4 +1,4 @@
-// Random traces: a pool behaves as its model, and validates after every step.
+// Random traces: a pool equals its model, and validates after every step.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -41,7 +41,7 @@ struct Arbitrary<cgtree::Step> {
 namespace cgtree {
 namespace {
 
-// A failure prints the shortest trace that RapidCheck finds, and its seed.
+// Prints the shortest failing trace that RapidCheck finds, and its seed.
 // Acceptance: checkpoints resnet.
 RC_GTEST_PROP(PoolModelTest, AgreesWithItsModelOnAnyTrace, ()) {
   ModelledPool pool(*rc::gen::element(Growth::kFast, Growth::kInPlace));
@@ -65,7 +65,7 @@ Action action_from(unsigned dice) {
   return Action::kReopen;
 }
 
-// CGTREE_POOL_STEPS (per way of growth) and CGTREE_POOL_SEED override what is usual.
+// CGTREE_POOL_STEPS (per way of growth) and CGTREE_POOL_SEED override the defaults.
 unsigned long number_from(const char* variable, unsigned long otherwise) {
   const char* const text = std::getenv(variable);
   return text == nullptr ? otherwise : std::stoul(text);

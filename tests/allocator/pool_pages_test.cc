@@ -1,4 +1,4 @@
-// Pools that map memory only where blocks are, and how much they reserve for a serving program.
+// Pools that map memory only under blocks, and the memory that they reserve for a serving program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kPage = PageMap::kPage;
 
-// Remembers which pages have memory. Each segment may grow to 1 TiB.
+// Tracks the pages that have memory. Each segment may grow to 1 TiB.
 class PageSource final : public SegmentSource {
  public:
   ~PageSource() override { EXPECT_TRUE(mapped_.empty()); }
@@ -93,7 +93,7 @@ TEST_F(PoolPagesTest, FreePagesInTheMiddleAreGivenBackBeforeMoreThanTheSlackIsRe
   void* const last = pool_.allocate(kMiB);
   pool_.free(first);
 
-  // Does not fit between the two, so that the pool grows at its end.
+  // Does not fit between the two blocks, so that the pool grows at its end.
   void* const large = pool_.allocate(101 * kMiB);
 
   EXPECT_EQ(source_.unmaps, 1u);
@@ -225,7 +225,7 @@ Trace serving_log(const Model& model, unsigned seed) {
     trace.steps.push_back({static_cast<std::uint32_t>(slot), 0});
     live -= sizes[slot];
   };
-  std::deque<std::size_t> outputs;  // that callers still hold
+  std::deque<std::size_t> outputs;  // outputs that callers hold
   for (int request = 0; request < model.requests; ++request) {
     const std::size_t batches[] = {1, 1, 2, 4, 8, 16, 32};
     const std::size_t lengths[] = {1, 1, 1, 1, 16, 64, 128, 512};
@@ -295,7 +295,7 @@ TEST(ServingMemoryTest, ReservesAtMostATenthMoreThanIsLive) {
   }
 }
 
-// CGTREE_ALLOCATION_LOGS names a folder with logs in RMM's format.
+// CGTREE_ALLOCATION_LOGS: a folder with logs in RMM's format.
 TEST(ServingMemoryTest, ReservesAtMostATenthMoreThanIsLiveOnRecordedLogs) {
   const char* const folder = std::getenv("CGTREE_ALLOCATION_LOGS");
   if (folder == nullptr) GTEST_SKIP() << "no logs";

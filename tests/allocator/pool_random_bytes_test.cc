@@ -1,4 +1,4 @@
-// The fuzzer's decoding, and thousands of random inputs where no fuzzer runs.
+// The fuzzer's decoding, and thousands of random inputs for builds without the fuzzer.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// A pool gets the layout in which exactly the given ranges are live.
+// restore_live() gives a pool the layout in which exactly the given ranges are live.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST_F(PoolRestoreLiveTest, RefusesRangesOutsideTheSegments) {
 }
 
 TEST_F(PoolRestoreLiveTest, RefusesRangesThatCrossTheEndOfASegment) {
-  pool_.allocate(kSmallSegment);  // touches the first segment
+  pool_.allocate(kSmallSegment);  // touches only the first segment
   ASSERT_THAT(pool_.segments(), testing::SizeIs(2));
 
   EXPECT_THAT(refusal_of({{kBase + kSmallSegment - 512, 513}}), HasSubstr("crosses the end"));

@@ -1,4 +1,4 @@
-// The behaviours of PyTorch's MemPool tests that need no stream, on pools.
+// Behaviours of PyTorch's MemPool tests that do not need a stream, with pools.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ using testing::SizeIs;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// mempool_id: there a number tells pools apart; here an object does, and its checkpoints know it.
+// mempool_id: PyTorch identifies a pool by a number; here the object is the identity, and its
+// checkpoints know it.
 // Acceptance: pools mempool_id.
 TEST(PoolRowsTest, APoolIsItselfAndNoOther) {
   FakeSegmentSource source;
@@ -32,7 +33,7 @@ TEST(PoolRowsTest, APoolIsItselfAndNoOther) {
   first.free(block);
 }
 
-// pool_id_in_snapshot: what a pool lists is its own, although the source is shared.
+// pool_id_in_snapshot: a pool lists only its segments, although the source is shared.
 // Acceptance: pools pool_id_in_snapshot.
 TEST(PoolRowsTest, APoolListsOnlyItsOwnSegments) {
   FakeSegmentSource source;
@@ -47,7 +48,7 @@ TEST(PoolRowsTest, APoolListsOnlyItsOwnSegments) {
   second.free(other);
 }
 
-// mempool_empty_cache, mempool_emptycache_multithread: trimming one pool leaves others alone.
+// mempool_empty_cache, mempool_emptycache_multithread: a trim of one pool does not affect others.
 // Acceptance: pools mempool_empty_cache, mempool_emptycache_multithread.
 TEST(PoolRowsTest, TrimmingOnePoolLeavesAnotherAlone) {
   FakeSegmentSource source;
@@ -61,7 +62,7 @@ TEST(PoolRowsTest, TrimmingOnePoolLeavesAnotherAlone) {
   EXPECT_THAT(second.segments(), SizeIs(1));
 }
 
-// mempool_empty_cache_inactive: when a pool ends, all it had goes back.
+// mempool_empty_cache_inactive: the end of a pool frees all of its segments.
 // Acceptance: pools mempool_empty_cache.
 TEST(PoolRowsTest, APoolThatEndsGivesItsSegmentsBack) {
   FakeSegmentSource source;
@@ -74,8 +75,8 @@ TEST(PoolRowsTest, APoolThatEndsGivesItsSegmentsBack) {
   EXPECT_THAT(source.held(), IsEmpty());
 }
 
-// mempool_with_allocator: segments 1, 1, 2 as the first is filled, shared and outgrown; every one
-// from the source that the pool was given, none from another.
+// mempool_with_allocator: 1, 1 and 2 segments when the first is filled, shared and outgrown; all
+// from the given source.
 // Acceptance: pools mempool_with_allocator.
 TEST(PoolRowsTest, APoolTakesSegmentsFromItsOwnSource) {
   FakeSegmentSource custom, usual;
@@ -94,8 +95,8 @@ TEST(PoolRowsTest, APoolTakesSegmentsFromItsOwnSource) {
     pool.free(block);
 }
 
-// mempool_limited_memory_with_allocator: a full pool refuses while another pool goes on, and serves
-// again once there is room.
+// mempool_limited_memory_with_allocator: a full pool refuses while another pool goes on, and
+// allocates again once there is room.
 TEST(PoolRowsTest, AFullPoolRefusesAndOthersGoOn) {
   FakeSegmentSource limited(100 * kMiB), usual;
   Pool pool(limited), other(usual);
@@ -111,8 +112,8 @@ TEST(PoolRowsTest, AFullPoolRefusesAndOthersGoOn) {
   other.free(elsewhere);
 }
 
-// deleted_mempool_not_used_on_oom: a pool that ended is no place to look for room; its segments are
-// in the cache, and are given back for a larger one.
+// deleted_mempool_not_used_on_oom: a pool that ended is not searched for room; its segments are in
+// the cache, and are freed for a larger one.
 TEST(PoolRowsTest, TheSegmentsOfAPoolThatEndedServeALargerRequest) {
   FakeSegmentSource device(100 * kMiB);
   SegmentCache cache(device);
@@ -128,7 +129,7 @@ TEST(PoolRowsTest, TheSegmentsOfAPoolThatEndedServeALargerRequest) {
   other.free(block);
 }
 
-// mempool_multithread: pools used by threads of their own share nothing.
+// mempool_multithread: threads with a pool each share no memory.
 // Acceptance: pools mempool_multithread.
 TEST(PoolRowsTest, ThreadsWithPoolsOfTheirOwnShareNothing) {
   FakeSegmentSource source;

@@ -1,5 +1,5 @@
-// A pool and its source: which calls they make to each other, with which locks, and what a refusal
-// reports.
+// A pool and its source: the calls that they make to each other, the locks held meanwhile, and the
+// report of a refusal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::SizeIs;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// Does something while it is asked, or refuses with a report.
+// Calls a hook in allocate(), or refuses with a report.
 class MeddlingSource final : public SegmentSource {
  public:
   void* allocate(std::size_t bytes, StreamId stream) override {
@@ -127,7 +127,7 @@ TEST(PoolSourceTest, AThreadThatWaitsItsTurnFindsWhatTheOtherGot) {
   std::thread waiting;
   source.before_allocate = [&] {
     waiting = std::thread([&] { other = pool.allocate(512); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // it waits by then, as a rule
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // usually it waits after this time
   };
 
   void* const block = pool.allocate(512);

@@ -1,4 +1,4 @@
-// How a pool rounds, splits, coalesces, grows and refuses.
+// Pools: rounding, splitting, coalescing, growth and refusals.
 #include "allocator/pool/pool.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-constexpr std::uintptr_t kBase = std::uintptr_t{1} << 40;  // where the fake source begins
+constexpr std::uintptr_t kBase = std::uintptr_t{1} << 40;  // the first address of the fake source
 
 void* pointer_to(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);
@@ -74,7 +74,7 @@ TEST_F(PoolTest, BestFitTakesTheSmallestBlockThatFits) {
     blocks.push_back(pool_.allocate(units * 512));
   }
   for (const std::size_t hole : {0, 2, 4, 6})
-    pool_.free(blocks[hole]);  // of 8, 3, 2 and 4 units
+    pool_.free(blocks[hole]);  // free blocks of 8, 3, 2 and 4 units
 
   EXPECT_EQ(pool_.allocate(3 * 512), blocks[2]);
   EXPECT_EQ(pool_.allocate(3 * 512), blocks[6]);
@@ -97,7 +97,7 @@ TEST_F(PoolTest, SplittingLeavesTheRestFree) {
   free_all(pool_);
 }
 
-// The orders in which a block's neighbours can have been freed before it.
+// All orders in which a block's neighbours can be freed before it.
 TEST_F(PoolTest, FreeingCoalescesWithBothNeighbours) {
   for (const std::vector<int>& order : std::vector<std::vector<int>>{
            {0, 1, 2, 3}, {3, 2, 1, 0}, {0, 2, 1, 3}, {1, 3, 2, 0}, {0, 3, 1, 2}}) {

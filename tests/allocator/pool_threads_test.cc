@@ -30,7 +30,7 @@ void on_all_threads(Body body) {
     thread.join();
 }
 
-// Allocates and frees at random, and now and then asks the pool about itself.
+// Allocates and frees at random, and sometimes reads the pool's statistics.
 void hammer(Pool& pool, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<void*> mine;
@@ -83,7 +83,7 @@ TEST(PoolThreadsTest, ManyPoolsShareOneCacheButNoMemory) {
   EXPECT_EQ(cache.statistics().bytes_in_use, reserved);
 }
 
-// Two pools that need more at once, of a source that asks each to give back what it does not need.
+// Two pools grow at once, with a source that asks each to release unused memory.
 TEST(PoolThreadsTest, PoolsThatGrowAtOnceGiveWayToEachOther) {
   for (const Growth growth : {Growth::kFast, Growth::kInPlace}) {
     FakeSegmentSource source(48 * kMiB);

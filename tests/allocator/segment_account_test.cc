@@ -1,4 +1,4 @@
-// A budget of some pools among all: nothing beyond it, and what is refused was not taken.
+// A part of the budget for some pools: it is never exceeded, and a refused request is not counted.
 #include "allocator/segments/budget.h"
 
 #include <gmock/gmock.h>
@@ -78,7 +78,7 @@ TEST_F(SegmentAccountTest, AnUpstreamThatRefusesLeavesTheBudgetsAsTheyWere) {
 TEST_F(SegmentAccountTest, PoolsOfTheAccountGiveUpWhatTheyDoNotNeedForOneAnother) {
   Pool& one = make_pool({.name = "one"});
   Pool& two = make_pool({.name = "two"});
-  one.free(one.allocate(8 * kMiB));  // leaves a segment of 20 MiB out of reach: exact size is taken
+  one.free(one.allocate(8 * kMiB));  // too little is left for 20 MiB: exact size
   ASSERT_EQ(budget().current(), 8 * kMiB);
 
   void* const block = two.allocate(9 * kMiB);
@@ -130,7 +130,7 @@ TEST_F(SegmentAccountTest, TheReclaimCallbackOfTheAccountMakesRoomForItsPools) {
 
   void* const block = two.allocate(9 * kMiB);
 
-  EXPECT_GE(needed, 9 * kMiB);  // of a larger segment first
+  EXPECT_GE(needed, 9 * kMiB);  // a larger segment was tried first
   EXPECT_EQ(budget().current(), 9 * kMiB);
   two.free(block);
   cache_.remove_reclaim(id);

@@ -1,4 +1,4 @@
-// Which stream gets a cached segment when, and what waits while a capture is open.
+// The streams that may use a cached segment, and the frees that wait while a capture is open.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -17,7 +17,7 @@ constexpr StreamId kOther = 8;
 
 class SegmentCacheStreamsTest : public testing::Test {
  protected:
-  // A segment whose last work on kStream is still on its way.
+  // Frees a segment whose last work on kStream is still running.
   void* free_busy_segment(std::size_t bytes = 2 * kMiB) {
     void* const segment = cache_.allocate(bytes, kStream);
     device_.submit(kStream);

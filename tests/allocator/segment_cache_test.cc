@@ -1,4 +1,4 @@
-// How the cache reuses segments and keeps its budget.
+// The cache of segments: reuse and budget.
 #include "allocator/segments/segment_cache.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ constexpr StreamId kStream = 7;
 
 class SegmentCacheTest : public testing::Test {
  protected:
-  // Leaves one segment of each size in the cache.
+  // Puts one segment of each size into the cache.
   static void fill(SegmentCache& cache, const std::vector<std::size_t>& sizes) {
     std::vector<void*> segments;
     for (const std::size_t bytes : sizes)

@@ -1,4 +1,4 @@
-// The map of segments: whose an address is, also where pools share a page.
+// The map of segments: the pool of an address, also if pools share a page.
 #include "caching/segment_map.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ constexpr std::uintptr_t kFirst = 40 * kPage;
 
 class SegmentMapTest : public testing::Test {
  protected:
-  // A pool that the map names and does not look at.
+  // A reference to no pool: the map only compares addresses of pools.
   MappedPool& pool(std::size_t number) { return reinterpret_cast<MappedPool&>(pools_.at(number)); }
 
   struct alignas(64) Place {
@@ -52,7 +52,7 @@ TEST_F(SegmentMapTest, ARangeBeyondTheLastAddressIsRefusedAndNothingChanges) {
   EXPECT_EQ(map_.find(last), nullptr);
 }
 
-// Segments of some eighths of a page each come and go, side by side.
+// Segments of a few eighths of a page each are made and freed, side by side.
 TEST_F(SegmentMapTest, EachAddressIsThePoolsThatHasItsSegment) {
   constexpr std::size_t kUnits = 48;
   constexpr std::size_t kUnit = kPage / 8;
@@ -61,7 +61,7 @@ TEST_F(SegmentMapTest, EachAddressIsThePoolsThatHasItsSegment) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   struct Segment {
-    std::size_t begin = 0, end = 0;  // no units: there is none
+    std::size_t begin = 0, end = 0;  // without units, the segment does not exist
   };
   std::array<Segment, 16> segments;  // by the number of its pool
   std::array<std::size_t, kUnits> owners;

@@ -1,4 +1,4 @@
-// In which order a cache makes room, and what a refusal leaves behind.
+// The order in which a cache makes room, and its state after a refusal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ constexpr StreamId kStream = 7;
 
 class SegmentRecoveryTest : public testing::Test {
  protected:
-  // What allocate() throws.
+  // Returns the exception of allocate().
   OutOfMemory refusal(std::size_t bytes) {
     try {
       cache_.allocate(bytes, kStream);
@@ -77,7 +77,7 @@ TEST_F(SegmentRecoveryTest, ObserversAreAskedWhenPoolsHadTooLittle) {
   std::size_t needed = 0;
   const auto id = cache_.add_reclaim([&](std::size_t bytes) {
     needed = bytes;
-    user.hold_unused(kMiB);  // what is freed becomes unused in a pool
+    user.hold_unused(kMiB);  // the freed block becomes unused memory of a pool
     cache_.free(held, 60 * kMiB, kStream);
     held = nullptr;
     return 60 * kMiB;
@@ -174,7 +174,7 @@ TEST_F(SegmentRecoveryTest, ASegmentThatCannotGrowReservesNothing) {
   cache_.free(above, 20 * kMiB, kStream);
 }
 
-// Two pools that grow at once ask each other while each is in a request of its own.
+// Two pools that grow at once ask each other while each is in a request.
 TEST_F(SegmentRecoveryTest, TwoPoolsThatGrowAtOnceDoNotWaitForEachOther) {
   const auto grow = [this](StreamId stream) {
     FakeUser user(cache_, stream);
@@ -197,7 +197,7 @@ TEST_F(SegmentRecoveryTest, TwoPoolsThatGrowAtOnceDoNotWaitForEachOther) {
   EXPECT_EQ(cache_.statistics().bytes_in_use, 0u);
 }
 
-// For every k: either a stage made up for the failure, or nothing is left of the attempt.
+// For every k, either a later stage makes up for the failure, or the attempt leaves no trace.
 TEST_F(SegmentRecoveryTest, AFailureAtAnyUpstreamCallLosesNothing) {
   for (std::size_t k = 1; k <= 5; ++k) {
     for (const bool once : {true, false}) {

@@ -47,7 +47,7 @@ TEST_F(StatisticsTest, CountsCheckpointsAndRestores) {
   EXPECT_EQ(pool_.statistics().restores, 2u);
 }
 
-// The blocks that end and those that begin were never there together.
+// The ended blocks and the new ones were never live together.
 TEST_F(StatisticsTest, ARestoreDoesNotRaiseThePeak) {
   const std::size_t peak = pool_.statistics().allocated_bytes.peak;
   const std::uintptr_t base = pool_.segments()[0].address;
@@ -85,7 +85,7 @@ TEST_F(StatisticsTest, ARestoreCountsInAllSegments) {
 
 TEST_F(StatisticsTest, CountsCallsOfTheSource) {
   source_.fail_at(1);
-  pool_.free(pool_.allocate(3 << 20));  // the medium segment is refused, one of the size is not
+  pool_.free(pool_.allocate(3 << 20));  // the medium segment is refused, an exact one is not
 
   pool_.trim();
 

@@ -1,4 +1,5 @@
-// How many events it takes to know how far streams have come, and when none is allowed.
+// The number of events that tracking the progress of streams takes, and the times when events are
+// not allowed.
 #include "allocator/segments/stream_progress.h"
 
 #include <gtest/gtest.h>
@@ -255,7 +256,7 @@ TEST_F(StreamProgressTest, AStreamThatEndsWhileItCapturesIsNotForgotten) {
   EXPECT_FALSE(progress_.is_complete(point)) << "no event covers it";
 }
 
-// Records as a GPU does while the queue of `full` has no room.
+// Records as a GPU does while the queue of the stream `full` has no room.
 class FullQueue final : public StreamEvents {
  public:
   explicit FullQueue(FakeDevice& device) : device_(device) {}
@@ -281,14 +282,14 @@ class FullQueue final : public StreamEvents {
 
 class FullQueueTest : public StreamProgressTest {
  protected:
-  // Polls on another thread, which finds the stream full.
+  // Polls on another thread, which blocks on the full stream.
   void poll_full_stream() {
     point_ = full_progress_.now(kStream);
     queue_.full = kStream;
     stalled_ = std::async(std::launch::async, [&] { full_progress_.poll(); });
     queue_.has_begun.get_future().wait();
   }
-  // Returns whether another thread returns from the function meanwhile.
+  // Returns true if the function returns on another thread while the first is blocked.
   template <typename Function>
   bool returns(Function function) {
     other_ = std::async(std::launch::async, function);
@@ -321,7 +322,7 @@ TEST_F(FullQueueTest, AFullStreamStallsOneThreadThatPolls) {
   EXPECT_TRUE(full_progress_.is_complete(point_));
 }
 
-// The work that the stream is full of may free memory, and take a point.
+// A host function in the queue of the stream may free memory, and so take a point.
 TEST_F(FullQueueTest, APointTakenWhileAnEventIsRecordedNeedsTheNextOne) {
   poll_full_stream();
   StreamPoint later;
@@ -339,7 +340,7 @@ TEST_F(FullQueueTest, APointTakenWhileAnEventIsRecordedNeedsTheNextOne) {
   EXPECT_TRUE(full_progress_.is_complete(later));
 }
 
-// Its handle is no stream's from then on.
+// After that the handle may belong to another stream.
 TEST_F(FullQueueTest, AStreamIsRetiredOnlyWhenNoThreadRecordsOnIt) {
   poll_full_stream();
   std::atomic<bool> is_retired{false};

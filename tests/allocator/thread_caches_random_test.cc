@@ -1,4 +1,4 @@
-// Many threads on a pool whose blocks they keep, and on many such pools.
+// Many threads on a pool with thread caches, and on many of these pools.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class ThreadCachesRandomTest : public testing::TestWithParam<ThreadCaching> {
   }
 };
 
-// The blocks that are live, in whichever thread's hands. No two may overlap.
+// The live blocks of all threads. No two may overlap.
 class LiveBlocks {
  public:
   void add(void* address, std::size_t requested) {
@@ -56,7 +56,7 @@ class LiveBlocks {
     const auto next = std::next(entry);
     if (next != blocks_.end()) CGTREE_CHECK(!next->second.range.overlaps(range));
   }
-  // Removes one, which is null if there is none.
+  // Removes a random block, and returns it, or null without any.
   void* take(std::mt19937& random) {
     const std::lock_guard lock(mutex_);
     if (blocks_.empty()) return nullptr;
@@ -90,7 +90,7 @@ std::size_t draw_size(std::mt19937& random) {
   }
 }
 
-// Blocks wander between the threads; misuse is refused; what is counted is right in the end.
+// Blocks move between threads; misuse is refused; the final counts are right.
 TEST_P(ThreadCachesRandomTest, NoBlockHasTwoOwners) {
   FakeSegmentSource source(48 * kMiB);
   Pool pool(source, options());
@@ -170,7 +170,7 @@ TEST_P(ThreadCachesRandomTest, OfTwoFreesOfABlockOneIsRefused) {
 
 TEST_P(ThreadCachesRandomTest, PoolsAndThreadsComeAndGo) {
   FakeSegmentSource source;
-  constexpr std::size_t kPools = 12;  // more than a thread looks up at once
+  constexpr std::size_t kPools = 12;  // more than the table of a thread has entries
   std::mutex mutex;
   std::vector<std::shared_ptr<Pool>> pools(kPools);
 

@@ -1,4 +1,4 @@
-// Blocks that threads keep: which thread gets them again, and that no caller can tell.
+// Blocks that threads keep: the thread that gets them again, and the same behaviour for callers.
 #include "caching/threads/thread_caches.h"
 
 #include <gmock/gmock.h>
@@ -36,12 +36,12 @@ class ThreadCachesTest : public testing::Test {
     }
     return "nothing was thrown";
   }
-  // Asks often enough for this thread to keep blocks of the size; one is kept.
+  // Allocates often enough for this thread to keep blocks of the size; one is kept.
   void demand(std::size_t bytes) {
     for (int i = 0; i < 2; ++i)
       pool_.free(pool_.allocate(bytes));
   }
-  // Neither live nor free: some thread keeps them.
+  // Bytes that are neither live nor free: threads keep them.
   std::size_t cached_bytes() const {
     const PoolStatistics now = pool_.statistics();
     return now.reserved_bytes.current - now.allocated_bytes.current - now.largest_free_block;
@@ -110,10 +110,10 @@ TEST_F(ThreadCachesTest, NewSizesInDemandReplaceTheOthers) {
 
 TEST_F(ThreadCachesTest, AThreadThatIsRarelyServedKeepsNothingForAWhile) {
   demand(512);
-  for (std::size_t i = 0; i < 4096; ++i)  // sizes that do not come back soon
+  for (std::size_t i = 0; i < 4096; ++i)  // sizes that do not repeat soon
     pool_.free(pool_.allocate((2 + i % 1000) * 512));
   pool_.trim();
-  for (int i = 0; i < 8; ++i)  // often enough, whatever was counted before
+  for (int i = 0; i < 8; ++i)  // enough for any earlier count
     demand(512);
   EXPECT_EQ(cached_bytes(), 0u);
 
@@ -238,7 +238,7 @@ TEST_F(ThreadCachesTest, WhatAThreadKeepsIsBounded) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block)
     pool_.free(*block);
   EXPECT_GT(cached_bytes(), 0u);
-  pool_.validate();  // the bounds are checked there
+  pool_.validate();  // checks the bounds
 
   blocks.clear();
   pool_.trim();

@@ -1,4 +1,4 @@
-// A handle that is aborted while others use it is freed once, and not under their hands.
+// A handle that is aborted while other threads use it is freed once, after their uses.
 #include "extensions/ranks/abortable.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(AbortableTest, AHandleIsNotFreedWhileItIsUsed) {
   }
 }
 
-// Such as a library's call that waits for another process.
+// As a library's call that waits for another process.
 TEST(AbortableTest, AUseThatOnlyTheAbortEndsDoesNotHoldItUp) {
   std::latch begun(1);
   std::latch freed(1);

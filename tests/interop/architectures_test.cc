@@ -1,4 +1,4 @@
-// kernel_code(): which kernels a GPU runs.
+// kernel_code(): the kernels that a GPU runs.
 #include "interop/device/cuda/architectures.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(ArchitecturesTest, TheBestOfAListCounts) {
   EXPECT_EQ(kernel_code("75-virtual,90-real", {9, 0}), KernelCode::kMachine);
 }
 
-// "all" in cmake/kernels.cmake and bazel/cuda/local_cuda.bzl, with CUDA 13.
+// Equals "all" in cmake/kernels.cmake and bazel/cuda/local_cuda.bzl, with CUDA 13.
 TEST(ArchitecturesTest, TheDefaultIsForEachGpuFromTuringOn) {
   constexpr std::string_view kDefault =
       "75-virtual,75-real,80-real,86-real,89-real,90-real,100-real,120-real,120-virtual";

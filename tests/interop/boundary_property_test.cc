@@ -1,4 +1,4 @@
-// Random layouts go out and come in again through both protocols, and stay what they were.
+// Random layouts stay the same through an export and an import by both protocols.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -87,7 +87,7 @@ RC_GTEST_PROP(BoundaryPropertyTest, EveryLayoutComesThroughDlpack, ()) {
   RC_ASSERT(view.elements() == 0 || copy.data() != view.data());
 }
 
-// Whatever the numbers, a layout is refused by name or lies within what it says.
+// For any numbers, a layout is refused by name or lies within its declared bytes.
 RC_GTEST_PROP(BoundaryPropertyTest, AnyNumbersAreRefusedOrAreAShape,
               (const Numbers& dims, const Numbers& strides)) {
   Numbers steps = strides;

@@ -1,5 +1,5 @@
-// Who waits for whom at an import and an export: counted on a host device with a trace, and seen in
-// the data on every device.
+// Waits of an import and an export: counted on a host device with a trace, and seen in the data on
+// every device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// A kind of device of its own with a trace, whose work runs in any order that streams allow.
+// Registers a device with a trace, whose work runs in any order that streams allow.
 class CaiOrderTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -57,7 +57,7 @@ class CaiOrderTest : public ::testing::Test {
     return from_cuda_array_interface(array(producer), nullptr,
                                      {.consumer = consumer_->ref(), .sync = sync});
   }
-  // Calls on a stream of the kinds that order or block.
+  // Returns the calls of work and synchronization, with their streams.
   std::vector<std::string> order() const {
     std::vector<std::string> calls;
     for (const TracedCall& call : trace_->calls()) {
@@ -98,7 +98,7 @@ TEST_F(CaiOrderTest, ByDefaultTheConsumerWaitsAtTheImportAndTheProducerAtTheLast
   EXPECT_EQ(order(), (Calls{"record_event consumer", "wait_event producer"}));
 }
 
-// Memory that lives long, such as weights, is read on many streams that end.
+// Long-lived memory, such as weights, is read on many streams that end.
 TEST_F(CaiOrderTest, StreamsThatUseAnImportAndEndLeaveNoEventsBehind) {
   const Tensor tensor = import(*producer_);
   std::size_t most = 0;
@@ -272,7 +272,7 @@ TEST_F(CaiOrderTest, TheTwoDefaultStreamsAreTwoStreams) {
   Tensor own = import(StreamRef(device_, StreamHandle::kPerThread));
   EXPECT_EQ(trace_->count("wait_event"), 1u);
   trace_->clear();
-  // The per-thread stream is another on another thread: the host waits there.
+  // The per-thread stream of another thread is another stream: the host waits there.
   std::thread([&] { own = Tensor(); }).join();
   EXPECT_EQ(order(), Calls{"synchronize_stream consumer"});
 }
@@ -347,7 +347,7 @@ TEST_F(CaiOrderTest, WhileTheStreamCapturesNothingIsExportedToWaitFor) {
   check(graphs().destroy_graph(graph), "destroy");
 }
 
-// T-CAI 32: why the rules about captures are there.
+// T-CAI 32: the reason for the rules about captures.
 // Acceptance: cai 32.
 TEST_F(CaiOrderTest, WaitingForAForeignStreamWouldHaveKilledTheCapture) {
   const StreamHandle handle = consumer_->ref().handle();
@@ -381,8 +381,8 @@ class CaiDataTest : public ::testing::TestWithParam<DeviceUnderTest> {
 INSTANTIATE_TEST_SUITE_P(Devices, CaiDataTest, ::testing::ValuesIn(devices_under_test()),
                          [](const auto& info) { return info.param.name; });
 
-// T-CAI 17 and 22: a long chain on the producer's stream, no wait of the host, and the producer
-// overwrites what we have not read yet.
+// T-CAI 17 and 22: the producer's stream has a long chain, the host does not wait, and the producer
+// overwrites data before the consumer has read it.
 // Acceptance: cai 17, 22.
 TEST_P(CaiDataTest, OurWorkSeesTheProducersAndTheProducersNextWorkWaitsForOurs) {
   DeviceBench bench(GetParam());

@@ -1,4 +1,4 @@
-// Tensors through the CUDA Array Interface, out and in again, on every device.
+// Tensors exported and imported through the CUDA Array Interface, on every device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +86,7 @@ class CaiTensorsTest : public ::testing::TestWithParam<DeviceUnderTest> {
     std::iota(values.begin(), values.end(), 0.0f);
     return from_host<float>(shape, values, device());
   }
-  // The first elements of data at `address`, as another library would describe them.
+  // Describes the first elements at `address` as another library would.
   static CudaArrayInterface floats_at(std::uintptr_t address, std::vector<std::int64_t> shape) {
     return {.shape = std::move(shape), .type = type_string_of(DType::kFloat32), .data = address};
   }
@@ -302,7 +302,7 @@ TEST_P(CaiTensorsTest, MemoryOfAnotherDeviceIsRefusedUnlessNoDeviceWasSaid) {
   const Device other{device().type, 1};
   if (device_api(device()).attribute(1, DeviceAttribute::kExists) !=
       AttributeValue(std::int64_t{1})) {
-    EXPECT_THROW((void)Stream(other), Error);  // no device has memory of another
+    EXPECT_THROW((void)Stream(other), Error);  // no device has access to memory of another
     return;
   }
   const Tensor tensor = from_host<float>({1}, std::vector<float>{5}, other);
@@ -368,7 +368,7 @@ TEST_P(CaiTensorsTest, ThreadsImportAndExportSideBySide) {
   EXPECT_EQ(tensor.storage()->references(), 1u);
 }
 
-// T-CAI 16; no element is touched.
+// T-CAI 16; the elements are never accessed.
 // Acceptance: cai 16.
 TEST_P(CaiTensorsTest, ArraysOfMoreThanFourGigabytesKeepTheirSizes) {
   const std::int64_t rows = 500'000'000;

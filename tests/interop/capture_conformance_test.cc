@@ -1,4 +1,4 @@
-// Captures that take more than one call to go right or wrong: the same promises on every device.
+// Captures with several calls: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,7 +19,7 @@ void begin(DeviceBench& bench, StreamHandle stream, CaptureMode mode = CaptureMo
   check(bench.graphs.begin_capture(stream, mode), "begin a capture");
 }
 
-// Ends a capture and gives the graph back at once.
+// Ends a capture and destroys the graph.
 Code end(DeviceBench& bench, StreamHandle stream) {
   GraphHandle graph = GraphHandle::kNull;
   const Code code = bench.graphs.end_capture(stream, &graph);
@@ -72,7 +72,7 @@ TEST_P(CaptureConformanceTest, NeedsNoJoinOfAForkWithoutWork) {
   EXPECT_EQ(end(bench, origin), Code::kSuccess);
 }
 
-// Nodes keep their handles, and the graph its own.
+// Nodes keep their handles in the final graph, and so does the graph.
 TEST_P(CaptureConformanceTest, ListsTheNodesOfItsGraphWhileItIsOpen) {
   DeviceBench bench(GetParam());
   const StreamHandle origin = bench.stream();

@@ -1,10 +1,10 @@
-// What a function returns while a capture is open, as a table: call, capture mode, kind of stream.
+// Results of functions while a capture is open, as a table: call, capture mode, kind of stream.
 //
-// The numbers are what CUDA answered (driver 580, CUDA 13.0); a difference on the host device is a
-// bug of the host device. A row that says kNotMeasured follows from the rules alone: on other
-// devices its answers are written down (see CGTREE_ANSWERS in answers.h) and not judged.
+// The numbers are those of CUDA (driver 580, CUDA 13.0); a difference on the host device is a bug
+// of the host device. Rows with kNotMeasured follow from the rules only: on other devices their
+// answers are written down (see CGTREE_ANSWERS in answers.h) and not compared.
 //
-// Not here, as DeviceAPI and GraphAPI have no such function:
+// Not in the table, because DeviceAPI and GraphAPI have no such function:
 //   cudaMemcpy, cudaMemset       they are a call on the legacy stream and a wait for it
 //   cudaMallocManaged, cudaHostRegister   memory that cgtree does not use
 //   cudaEventElapsedTime         events have no time
@@ -13,8 +13,8 @@
 //   cudaStreamAddCallback        deprecated; launch_host_function() takes its place
 //   cudaPointerGetAttributes, cudaFuncGetAttributes    not used
 // In graph_conformance_test: allocate_in_order() and free_in_order(). In capture_conformance_test
-// and capture_threads_test, as they take several calls: joins, forks that are destroyed, an origin
-// that is destroyed, several captures at once.
+// and capture_threads_test, because they need several calls: joins, destroyed forks, a destroyed
+// origin, several captures at once.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -92,7 +92,7 @@ using S = Situation;
 
 // clang-format off
 const Row kRows[] = {
-    // Waiting on what is captured.
+    // Waits for captured work.
     {"SynchronizeOrigin", kOwn, [](S& s) { return s.api.synchronize_stream(s.origin); }, kNever, kNever},
     {"SynchronizeFork", kOwn, [](S& s) { return s.api.synchronize_stream(s.fork); }, kNever, kNever},
     {"QueryOrigin", kOwn, [](S& s) { return s.api.query_stream(s.origin); }, kNever, kNever},
@@ -175,7 +175,7 @@ const Row kRows[] = {
     {"BeginOnLegacy", kOwn, [](S& s) { return begin(s, kLegacy); }, always(Code::kStreamCaptureUnsupported, false), kImplicit},
     {"EndOnLegacy", kOwn, [](S& s) { return end(s, kLegacy); }, always(Code::kIllegalState, false), kImplicit},
 
-    // Streams that have nothing to do with it.
+    // Streams outside the capture.
     {"LaunchOnOther", kOwn, [](S& s) { return s.bench.add_one(s.other, s.other_x); }, kAlwaysFine, kAlwaysFine},
     {"LaunchOnBlocking", kOwn, [](S& s) { return s.bench.add_one(s.blocking, s.other_x); }, kAlwaysFine, kAlwaysFine},
     {"LaunchOnPerThread", kOwn, [](S& s) { return s.bench.add_one(StreamHandle::kPerThread, s.other_x); }, kAlwaysFine, kAlwaysFine},
@@ -237,7 +237,7 @@ const Row kRows[] = {
     {"EndRelaxedFromAfar", kAfar, [](S& s) { return in_mode(s, CaptureMode::kRelaxed, [](S& t) { return end(t, t.origin); }); }, kWrongThread, kWrongThread},
 };
 
-// The same, once the capture is invalid.
+// The same on an invalidated capture.
 const Row kRowsOnceInvalid[] = {
     {"Launch", kOwn, [](S& s) { return s.bench.add_one(s.origin, s.x); }, kInvalid, kInvalid},
     {"LaunchFromAfar", kAfar, [](S& s) { return s.bench.add_one(s.origin, s.x); }, kInvalid, kInvalid},
@@ -275,7 +275,7 @@ class CaptureMatrixTest : public ::testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_MISSING(std::get<0>(GetParam())); }
 
-  // `prefix` goes before the name of the call where it is written down.
+  // `prefix` precedes the name of the call in the written answers.
   void expect_answers(Situation& situation, const std::string& prefix) {
     const auto& [device, row, mode, kind] = GetParam();
     Code code = Code::kSuccess;
@@ -309,7 +309,7 @@ class CaptureMatrixTest : public ::testing::TestWithParam<Parameter> {
  private:
   static constexpr auto kInvalidConfiguration = static_cast<Code>(9);
 
-  // Runtimes of CUDA 12 do not ask the driver for a launch without blocks, and the capture goes on.
+  // Runtimes of CUDA 12 refuse a launch without blocks themselves, and the capture goes on.
   static bool refuses_itself(const DeviceUnderTest& device, const Row& row) {
     const AttributeValue built = device.api->attribute(0, DeviceAttribute::kApiVersion);
     const auto* const version = std::get_if<std::int64_t>(&built);

@@ -1,4 +1,4 @@
-// Opens the capture, makes the calls, gives everything back.
+// Opens the capture, makes the calls, and destroys everything.
 #include "tests/interop/capture_situation.h"
 
 #include "interop/device/device_api.h"

@@ -1,4 +1,4 @@
-// Situation: an open capture with all that a call during it may touch, and such calls.
+// Situation: an open capture with all objects that a call during it may use, and such calls.
 #pragma once
 
 #include "interop/device/device_api.h"
@@ -6,10 +6,10 @@
 
 namespace cgtree::testing {
 
-// A capture on `origin` with one node, which `fork` has joined without work of its own.
+// A capture on `origin` with one node; `fork` has joined it without work.
 struct Situation {
   Situation(const DeviceUnderTest& device, CaptureMode mode, StreamKind kind);
-  // Ends whatever the call has left open.
+  // Ends captures that the call has left open.
   ~Situation();
 
   DeviceBench bench;
@@ -31,7 +31,7 @@ struct Situation {
   ExecHandle exec = ExecHandle::kNull;
 };
 
-// Each gives back at once what it makes.
+// Each destroys its object immediately.
 Code alloc(Situation& s);
 Code alloc_pinned(Situation& s);
 Code free_data(Situation& s);
@@ -48,10 +48,10 @@ Code edges_of_an_ended_graph(Situation& s);
 Code launch_without_blocks(Situation& s);
 Code launch_host_function(Situation& s, StreamHandle stream);
 Code ask_for_free_memory(Situation& s);
-// Waits, on the stream that captures, for an event of another capture.
+// Waits on the capturing stream for an event of another capture.
 Code merge(Situation& s);
 
-// The call with this thread's capture mode exchanged, which is undone at once.
+// Makes the call with this thread's capture mode exchanged, and then restores the mode.
 template <typename Call>
 Code in_mode(Situation& s, CaptureMode mode, Call call) {
   check(s.graphs.exchange_capture_mode(&mode), "exchange");

@@ -1,4 +1,4 @@
-// Captures and the threads that begin, end and disturb them: the same promises on every device.
+// Captures and the threads that begin, end and disturb them: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,7 +19,7 @@ void begin(DeviceBench& bench, StreamHandle stream, CaptureMode mode = CaptureMo
   check(bench.graphs.begin_capture(stream, mode), "begin a capture");
 }
 
-// Ends a capture and gives the graph back at once.
+// Ends a capture and destroys the graph.
 Code end(DeviceBench& bench, StreamHandle stream) {
   GraphHandle graph = GraphHandle::kNull;
   const Code code = bench.graphs.end_capture(stream, &graph);

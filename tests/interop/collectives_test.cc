@@ -1,5 +1,5 @@
 // Collectives of host devices, on each executor, and of GPUs: eager and captured, against plain
-// loops; and that ranks which do not do the same fail instead of waiting for ever.
+// loops; ranks with different calls fail, and do not wait forever.
 #include "extensions/ranks/collectives.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A Rank is what a thread of a test has: its end, and a stream of its device.
+// The objects of a rank's thread: its end, and a stream of its device.
 struct Rank {
   explicit Rank(std::shared_ptr<Collectives> own)
       : collectives(std::move(own)), stream(collectives->device()) {}
@@ -77,7 +77,7 @@ class CollectivesTest : public ::testing::TestWithParam<RanksUnderTest> {
   }
 };
 
-// What would hang on a GPU, where a rank does not see what the others call.
+// Cases that hang on a GPU, where a rank does not see the calls of others.
 class HostCollectivesTest : public CollectivesTest {};
 
 // Returns the message of the GroupError that `call` throws, or "".
@@ -95,8 +95,8 @@ std::string failure_of(const std::function<void()>& call) {
 struct Operation {
   enum class Kind { kAllReduce, kAllGather, kBroadcast, kExchange } kind;
   Reduction reduction;
-  int peer;              // the root, or how far away the receiver is
-  std::size_t from, to;  // buffers
+  int peer;              // the root, or the distance to the receiver
+  std::size_t from, to;  // indices of buffers
 };
 
 constexpr std::size_t kBuffers = 3;
@@ -106,7 +106,7 @@ struct Program {
   int ranks;
   std::size_t elements;
   std::vector<Operation> operations;
-  using Buffers = std::vector<std::vector<T>>;  // kBuffers, then one of ranks * elements
+  using Buffers = std::vector<std::vector<T>>;  // kBuffers, and one of ranks * elements
 
   template <typename Random>
   static Program make(Random& random, int most_ranks) {
@@ -156,7 +156,7 @@ struct Program {
     }
   }
 
-  // The plain model: all ranks in one place, one after the other.
+  // The plain model: runs all ranks on one thread, one after another.
   void run(std::vector<Buffers>& all) const {
     for (const Operation& operation : operations) {
       const std::vector<Buffers> before = all;
@@ -217,7 +217,7 @@ struct Program {
   }
 };
 
-// Runs a program eagerly once, and then the graph of it with fresh inputs.
+// Runs a program eagerly, and then its graph with new inputs.
 template <typename T, typename Random, typename Run>
 void check_program(Random& random, int most_ranks, const Run& run) {
   constexpr std::size_t kRounds = 4;
@@ -273,7 +273,7 @@ TEST_P(CollectivesTest, RandomProgramsEqualPlainLoops) {
   }
 }
 
-// ---- What else is promised ----------------------------------------------------------------------
+// ---- Other properties ---------------------------------------------------------------------------
 
 TEST_P(CollectivesTest, ARankMayVoteBeforeItWaitsForItsWork) {
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
@@ -289,7 +289,8 @@ TEST_P(CollectivesTest, ARankMayVoteBeforeItWaitsForItsWork) {
   });
 }
 
-// As cudaFree() waits for its own device. Without a queue the other rank may not have come yet.
+// As cudaFree() waits for its own device only. On the inline executor, which has no queue, the
+// other rank may not have arrived yet.
 TEST_P(HostCollectivesTest, FreeingMemoryDoesNotWaitForOtherRanks) {
   std::atomic<bool> is_enqueued{GetParam().name == "inline"};
   run(2, [&](Rank& rank) {
@@ -402,7 +403,7 @@ TEST_P(HostCollectivesTest, ASendAndItsReceiveMustNameTheSameElements) {
 TEST_P(HostCollectivesTest, ARankThatLeavesFailsThoseThatWaitForIt) {
   std::vector<std::unique_ptr<Collectives>> ends = GetParam().make(3);
   const std::jthread last([end = std::move(ends[2])]() mutable {
-    std::this_thread::sleep_for(20ms);  // most often the other waits by then
+    std::this_thread::sleep_for(20ms);  // the other rank usually waits by then
     end.reset();
   });
   Rank rank(std::move(ends[0]));

@@ -1,4 +1,5 @@
-// Conditional nodes: the same answers on every device. Numbers are CUDA's (driver 580, CUDA 13.0).
+// Conditional nodes: the same results on every device. Error numbers are CUDA's (driver 580, CUDA
+// 13.0).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
     return bench_->graphs.add_conditional(info.graph, info.dependencies, condition, kind, size,
                                           &node, &bodies);
   }
-  // Adds a node behind what `stream` has captured so far.
+  // Adds a node after the captured work of `stream`.
   std::vector<GraphHandle> add(StreamHandle stream, ConditionHandle condition, ConditionalKind kind,
                                std::size_t size) {
     const CaptureInfo info = bench_->info(stream);
@@ -59,7 +60,7 @@ class ConditionalTest : public ::testing::TestWithParam<DeviceUnderTest> {
     check(bench_->graphs.set_capture_dependencies(stream, behind), "go on behind it");
     return bodies;
   }
-  // Captures body(stream) to the graph.
+  // Captures body(stream) into the graph.
   template <typename Body>
   void capture_to(GraphHandle graph, StreamHandle stream, Body body) {
     check(bench_->graphs.begin_capture_to(stream, graph, CaptureMode::kThreadLocal),
@@ -165,7 +166,7 @@ TEST_P(ConditionalTest, BodiesNestAndForkAndJoin) {
     check(bench_->add_one(s, x_), "capture");
     bench_->order(fork, s);
     const ConditionHandle taken = condition(s);
-    launch_set_condition(ref(s), {rounds_, false}, -1, taken);  // not in the first round
+    launch_set_condition(ref(s), {rounds_, false}, -1, taken);  // for later rounds only
     const auto inner_bodies = add(s, taken, ConditionalKind::kIf, 1);
     capture_to(inner_bodies[0], inner,
                [&](StreamHandle t) { check(bench_->add_one(t, x_ + 2), "capture"); });
@@ -231,7 +232,7 @@ TEST_P(ConditionalTest, DependenciesAreOfAStreamThatCaptures) {
   EXPECT_EQ(bench_->graphs.set_capture_dependencies(stream_, nodes), Code::kSuccess);
 }
 
-// It is captured without a word, and refused later.
+// The capture succeeds; the instantiation is refused.
 TEST_P(ConditionalTest, AGraphWithAHostFunctionInABodyIsNotInstantiated) {
   begin();
   const auto bodies = add(stream_, condition(stream_), ConditionalKind::kIf, 1);
@@ -263,8 +264,8 @@ TEST_P(ConditionalTest, AGraphHasOneExecutableGraphAtATime) {
   EXPECT_EQ(bench_->read(x_), 1);
 }
 
-// Work that the step goes on with is captured, and the body is gone. A GPU's driver may end the
-// process when such a capture ends.
+// Later work of the step is captured, and the body is dropped. A GPU's driver may end the process
+// when such a capture ends.
 TEST_P(ConditionalTest, ACaptureThatFailsTakesItsBodyWithIt) {
   if (bench_->api.name() == "cuda") GTEST_SKIP() << "the driver does not survive it";
   const StreamHandle fork = bench_->stream();

@@ -1,5 +1,4 @@
-// copy() between devices, and memory of the asked alignment. Tests that follow one of TVM's say
-// which.
+// copy() between devices, and memory with a requested alignment. Tests modelled on TVM's name them.
 #include "interop/tensor/copy.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +57,7 @@ TEST(CopyTest, RefusesAStreamThatCannotReachTheMemory) {
 
   EXPECT_THAT(refusal([&] { copy(here, there, stream); }), HasSubstr("cannot reach memory"));
   EXPECT_THAT(refusal([&] { copy(there, here, stream); }), HasSubstr("cannot reach memory"));
-  copy(there, here, Stream(Device{type, 0}));  // that one sees the host's
+  copy(there, here, Stream(Device{type, 0}));  // this device has access to the host's memory
 }
 
 // TVM: test_stream.py, test_raw_stream.
@@ -77,8 +76,8 @@ TEST(CopyTest, NestedStreamScopesRestoreTheStreamBefore) {
   EXPECT_FALSE(current_stream_or_none());
 }
 
-// A scope on the heap may end before those that began inside of it.
-// The later stream may have the handle of the one that has ended.
+// A scope on the heap may end before scopes that began inside it. The later stream may have the
+// handle of the ended one.
 TEST(CopyTest, ASideStreamThatEndsWithoutJoiningIsNotJoinedByALaterOne) {
   const Stream own(Device::host());
   const StreamFork fork(own);
@@ -138,7 +137,7 @@ TEST(DeviceMemoryTest, ShapedMemoryMayHaveManyDimensionsOrNone) {
 TEST(DeviceMemoryTest, ShapedMemoryOfNegativeSizeIsRefused) {
   EXPECT_THROW((void)empty({2, -3}, DType::kInt8, Device::host()), InvalidArgument);
   EXPECT_THROW((void)empty({2}, DType::kInt8, Device::host(9)), InvalidArgument);
-  EXPECT_THROW((void)empty({2}, DType::kInt8), InvalidArgument);  // of no device
+  EXPECT_THROW((void)empty({2}, DType::kInt8), InvalidArgument);  // without a device
 }
 
 }  // namespace

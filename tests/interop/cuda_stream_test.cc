@@ -1,4 +1,4 @@
-// Streams of CUDA become streams of ours, and back.
+// CUDA streams as StreamRefs, and back.
 #include "interop/exchange/cuda_stream.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Work goes to the stream that was named, whichever device is current on the thread; and work that
-// cannot be noted is waited for.
+// Work goes to the given stream, for any current device of the thread; work that cannot be noted is
+// waited for.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,8 +19,8 @@
 namespace cgtree::testing {
 namespace {
 
-// The host device with a current device, as CUDA has one. Writes down which was current in calls
-// that name a stream.
+// The host device with a current device, as in CUDA. Records the current device of each call with a
+// stream.
 class CurrentDevice final : public ForwardingDevice {
  public:
   struct Hook final : CallHook {
@@ -87,7 +87,7 @@ TEST_F(CurrentDeviceTest, TheDefaultStreamThatIsWaitedForIsThatOfItsDevice) {
   EXPECT_EQ(take(), (Calls{"synchronize_stream 1", "capture_info 1"}));
 }
 
-// The other's event is recorded on its device, and waited for on this one.
+// The event of the other stream is recorded on its device, and waited for on this one.
 TEST_F(CurrentDeviceTest, TheDefaultStreamThatWaitsIsThatOfItsDevice) {
   legacy(1).wait_for(legacy(2));
   EXPECT_EQ(take(), (Calls{"record_event 2", "wait_event 1"}));
@@ -101,7 +101,7 @@ TEST_F(CurrentDeviceTest, TheDefaultStreamThatWaitsIsThatOfItsDevice) {
   EXPECT_EQ(hook_.current, 0);
 }
 
-// Refuses each use, after the work.
+// Throws at each use, after the work was enqueued.
 class RefusingOwner final : public StorageOwner {
  public:
   void release(Storage& storage) noexcept override { delete &storage; }

@@ -1,5 +1,5 @@
-// DeviceAPI: numbers, data space, copies between all memories, order between streams. Tests that
-// follow one of TVM's say which.
+// DeviceAPI: numbers, data space, copies between all memories, order between streams. Tests
+// modelled on TVM's name them.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -48,7 +48,7 @@ TEST(DeviceAttributeTest, HasTheNumbersOfTvm) {
       DeviceAttribute::kTotalMemory,
       DeviceAttribute::kFreeMemory,
   };
-  // 10 is AMD's architecture and has no device here.
+  // 10 is the architecture of AMD, and is not supported.
   for (std::size_t i = 0; i < in_order.size(); ++i)
     EXPECT_EQ(static_cast<std::size_t>(in_order[i]), i < 10 ? i : i + 1);
 }
@@ -99,7 +99,7 @@ TEST_P(DeviceApiTest, RefusesToAllocateOnADeviceThatDoesNotExist) {
   static_cast<void>(GetParam().graphs().take_last_error());
 }
 
-// TVM: free_errors. Null is no error here, as in CUDA.
+// TVM: free_errors. Null is permitted here, as in CUDA.
 TEST_P(DeviceApiTest, RefusesToFreeOnADeviceThatDoesNotExistAndTwice) {
   void* data = nullptr;
   ASSERT_EQ(api().alloc_data_space(0, 64, &data), Code::kSuccess);
@@ -109,14 +109,14 @@ TEST_P(DeviceApiTest, RefusesToFreeOnADeviceThatDoesNotExistAndTwice) {
   static_cast<void>(GetParam().graphs().take_last_error());
 }
 
-// One of the memories between which a copy must be possible.
+// A kind of memory; copies between all kinds must work.
 struct Memory {
   std::string name;
   void* data;
   int id = 0;
 };
 
-// Each copy is waited for: what is not pinned may be read when the copy is enqueued.
+// Waits for each copy: pageable memory may be read when the copy is enqueued.
 TEST_P(DeviceApiTest, CopiesBetweenEveryPairOfMemories) {
   DeviceBench bench(GetParam());
   constexpr std::size_t kCount = 1000;
@@ -190,7 +190,7 @@ TEST_P(DeviceApiTest, AStreamGoesOnOnlyWhenTheOneItWaitsForIsThere) {
 TEST_P(DeviceApiTest, AStreamWaitsForOneOfAnotherDevice) {
   DeviceBench bench(GetParam());
   StreamHandle from = StreamHandle::kNull;
-  const int other = exists(1) ? 1 : 0;  // where there is one only, of that
+  const int other = exists(1) ? 1 : 0;  // or that of the only device
   check(api().create_stream(other, StreamKind::kNonBlocking, &from), "create a stream");
   const StreamHandle to = bench.stream();
   float* const pinned = bench.pinned_floats(1, 0);

@@ -1,4 +1,4 @@
-// Memory, copies, streams and errors: the same promises on every device.
+// Memory, copies, streams and errors: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <cstdint>

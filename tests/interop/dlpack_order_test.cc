@@ -1,5 +1,5 @@
-// Who waits for whom at an exchange by DLPack, counted on a host device with a trace; and the C
-// exchange API from both sides.
+// Waits of an exchange by DLPack, counted on a host device with a trace; and the C exchange API
+// from both sides.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST_F(DlpackOrderTest, TheConsumersStreamWaitsForAllThatIsPendingAndTheHostDoes
                             "wait_event theirs"}));
 }
 
-// An import on any device is ordered by a stream of another device than its memory's.
+// An import on any device may be ordered by a stream of a device other than its memory's.
 TEST_F(DlpackOrderTest, TheConsumersStreamWaitsForAStreamOfAnotherDevice) {
   const Device other{device_.type, 1};
   const Tensor there = empty({8}, DType::kFloat32, other);
@@ -150,7 +150,7 @@ TEST_F(DlpackOrderTest, InACaptureOnlyTheCapturesOwnStreamIsTaken) {
   end_capture(*ours_);
 }
 
-// The exchange API of a library whose objects are ForeignVersioned, and whose current stream is
+// The exchange API of a library with objects of type ForeignVersioned and the current stream
 // `s_current`.
 StreamHandle s_current = StreamHandle::kNull;
 int s_answer = 0;

@@ -63,7 +63,7 @@ TEST_P(DlpackTest, ARoundTripKeepsTheMemoryEitherWay) {
   }
 }
 
-// T-DL 2. What lies behind the deleter is not even there.
+// T-DL 2. The memory after the deleter does not exist.
 // Acceptance: dlpack 2.
 TEST(DlpackVersionTest, OfAnotherMajorNothingButTheDeleterIsTouched) {
   struct Start {
@@ -72,7 +72,7 @@ TEST(DlpackVersionTest, OfAnotherMajorNothingButTheDeleterIsTouched) {
     void (*deleter)(dlpack::ManagedVersioned*);
   };
   int deleted = 0;
-  auto start = std::make_unique<Start>();  // a sanitizer sees reads beyond it
+  auto start = std::make_unique<Start>();  // a sanitizer reports reads after its end
   *start = {{2, 0}, &deleted, [](dlpack::ManagedVersioned* self) {
               ++*static_cast<int*>(self->context);
             }};
@@ -316,7 +316,7 @@ TEST(DlpackDeviceTest, MemoryOfTheHostIsTheHostsAndOtherDevicesAreRefusedByName)
 TEST_P(DlpackTest, MemoryOutOfTheDevicesReachIsRefused) {
   float on_stack = 5;
   ForeignVersioned foreign(&on_stack, place(), {1}, {1});
-  if (device().type == DeviceType::kHost) {  // all memory is in its reach
+  if (device().type == DeviceType::kHost) {  // the device has access to all memory
     EXPECT_EQ(from_dlpack(&foreign.managed).to_vector<float>(), std::vector<float>{5});
     return;
   }

@@ -1,4 +1,4 @@
-// Launching and patching an executable graph does not allocate on the host device.
+// Launches and patches of an executable graph do not allocate on the host device.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// ForeignDlpack: a tensor of another library, as DLPack hands it over, that counts its deletions.
+// ForeignDlpack: another library's tensor in a DLPack struct, which counts its deletions.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Tensors of memory that the caller has allocated.
+// Tensors in memory that the caller has allocated.
 #include "interop/exchange/from_memory.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A generator outside of step functions: handles, states, threads, and captures that are not ours.
+// A generator outside step functions: handles, states, threads, and captures by others.
 #include "interop/random/generator.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST(GeneratorTest, RangesOfManyThreadsNeverOverlapAndLeaveNoGap) {
   for (std::vector<std::uint64_t>& mine : firsts) {
     threads.emplace_back([&mine, &generator, &start] {
       start.arrive_and_wait();
-      // Two blocks each; the words of a block say which it is.
+      // Two blocks each; the words identify their block.
       for (int i = 0; i < kRanges; ++i) {
         const PhiloxBlock block = generator.reserve(2).block(0);
         mine.push_back(std::uint64_t{block.words[0]} << 32 | block.words[1]);
@@ -99,7 +99,7 @@ TEST(GeneratorTest, RangesOfManyThreadsNeverOverlapAndLeaveNoGap) {
 }
 
 TEST(GeneratorTest, SeedAndOffsetAreSetTogetherWhileOthersDraw) {
-  // Of the seed 1 only the upper half of the sequence is used, of the seed 2 only the lower.
+  // Seed 1 uses only the upper half of the sequence, seed 2 only the lower.
   const PhiloxPosition places[] = {{1, std::uint64_t{1} << 63}, {2, 0}};
   PhiloxSequence sequence(places[0]);
   std::thread reseeds([&] {

@@ -1,4 +1,4 @@
-// What a captured graph is and does when launched: the same promises on every device.
+// Captured graphs and their launches: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ TEST_P(GraphConformanceTest, FreezesKernelArgumentsByValue) {
   EXPECT_EQ(bench.read(y), 10);
 }
 
-// Source of the numbers: a driver answered 12 where 11 was captured, for both kinds of memory.
+// Source of the numbers: a driver gave 12 where 11 was captured, for both kinds of memory.
 void expect_source_is_read_at_launch(DeviceBench& bench, float* source) {
   const StreamHandle stream = bench.stream();
   float* const x = bench.floats(1);
@@ -254,7 +254,7 @@ TEST_P(GraphConformanceTest, LaunchesOfOneExecOnTwoStreamsRunOneAfterTheOther) {
   EXPECT_EQ(bench.read(x + 99'999), 100);
 }
 
-// y = x; y += 1; x = y: what two launches that mixed would lose.
+// y = x; y += 1; x = y: launches that mixed would lose increments.
 TEST_P(GraphConformanceTest, LaunchesOfOneExecOnTwoStreamsDoNotMix) {
   DeviceBench bench(GetParam());
   const StreamHandle first = bench.stream();
@@ -276,7 +276,7 @@ TEST_P(GraphConformanceTest, LaunchesOfOneExecOnTwoStreamsDoNotMix) {
   EXPECT_EQ(bench.read(x + kCount - 1), 20);
 }
 
-// Destroying an executable graph does not wait for it, and does not stop it.
+// Destroying an executable graph neither waits for its launch nor stops it.
 TEST_P(GraphConformanceTest, ALaunchOutlivesItsExec) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
@@ -357,7 +357,7 @@ TEST_P(GraphConformanceTest, ALaunchInTheQueueKeepsItsArguments) {
   EXPECT_EQ(bench.read(sum), 1111);
 }
 
-// A graph that allocates kCount floats, fills them with 3, and copies the last one to `seen`.
+// A graph that allocates kCount floats, fills them with 3, and copies the last float to `seen`.
 struct Allocating {
   static constexpr std::int64_t kCount = 1000;
 
@@ -370,7 +370,7 @@ struct Allocating {
     graph = bench.end(stream);
   }
   float* floats() const { return static_cast<float*>(memory); }
-  // Launches, and reads what the graph has seen.
+  // Launches the graph, and returns the value in `seen`.
   float launch(ExecHandle exec) const {
     check(bench.fill(stream, seen, 0), "clear");
     check(bench.graphs.launch(exec, stream), "launch");
@@ -435,7 +435,7 @@ TEST_P(GraphConformanceTest, ALaunchFreesWhatTheLaunchBeforeHasLeftIfTheExecIsMa
   EXPECT_EQ(bench.graphs.free_in_order(made.stream, made.memory), Code::kSuccess);
   EXPECT_EQ(made.launch(exec), 3);
 
-  // Neither end frees what the last launch has left.
+  // Destroying the exec and the graph does not free the memory of the last launch.
   check(bench.graphs.destroy_exec(exec), "destroy");
   bench.forget(made.graph);
   check(bench.graphs.destroy_graph(made.graph), "destroy");

@@ -1,4 +1,4 @@
-// What nodes of a captured graph say that they will do: the same promises on every device.
+// Contents of the nodes of a captured graph: the same results on every device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class GraphContentsTest : public ::testing::TestWithParam<DeviceUnderTest> {
   static void begin(DeviceBench& bench, StreamHandle stream) {
     check(bench.graphs.begin_capture(stream, CaptureMode::kThreadLocal), "begin a capture");
   }
-  // Ends the capture of a single node, and reads it.
+  // Ends the capture of a single node, and reads the node.
   static NodeContents only_node(DeviceBench& bench, StreamHandle stream) {
     const GraphHandle graph = bench.end(stream);
     return only_node(bench, graph);
@@ -143,7 +143,7 @@ TEST_P(GraphContentsTest, AHostFunctionSaysThatItCannotBeSeen) {
   EXPECT_FALSE(contents.why.empty());
 }
 
-// A patch is of the executable graph; the graph stays what was captured.
+// A patch changes the executable graph; the captured graph stays the same.
 TEST_P(GraphContentsTest, APatchedExecLeavesTheNodeAsItWas) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();

@@ -1,4 +1,4 @@
-// Edges and printed graphs: the same promises on every device.
+// Edges and printed graphs: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

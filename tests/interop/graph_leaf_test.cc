@@ -1,4 +1,4 @@
-// A kernel put behind a captured graph: the same promises on every device.
+// A kernel appended to a captured graph: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST_P(GraphLeafTest, DependsOnTheEndOfEveryBranchAndOnNothingElse) {
   EXPECT_EQ(ends.size(), 2u);
   EXPECT_EQ(dependencies(bench, leaf), ends);
   check(bench.graphs.launch(bench.instantiate(graph), stream), "launch");
-  EXPECT_EQ(bench.read(y), 21);  // 1, and ten times 2
+  EXPECT_EQ(bench.read(y), 21);  // 1, plus ten times 2
 }
 
 TEST_P(GraphLeafTest, TheLastAddedRunsLastAndEachCanBePatched) {

@@ -1,4 +1,4 @@
-// Nodes of executable graphs whose addresses are changed: the same promises on every device.
+// Patched addresses in nodes of executable graphs: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -17,7 +17,7 @@ class GraphPatchTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override { CGTREE_SKIP_IF_MISSING(GetParam()); }
 
-  // An executable graph of one node, which can be patched.
+  // An executable graph of one node that can be patched.
   struct Made {
     ExecHandle exec;
     NodePatch patch;
@@ -34,7 +34,7 @@ class GraphPatchTest : public ::testing::TestWithParam<DeviceUnderTest> {
     check(bench.graphs.prepare_patch(nodes.at(0), &made.patch), "prepare a patch");
     return made;
   }
-  // Replaces an address, wherever the node has it; it must have it.
+  // Replaces an address at each place in the node. Requires: there is one.
   static void replace(NodePatch& patch, const void* before, const void* after) {
     int replaced = 0;
     for (std::size_t i = 0; i + sizeof(before) <= patch.bytes.size(); i += sizeof(before)) {
@@ -151,7 +151,7 @@ TEST_P(GraphPatchTest, AHostFunctionCannotBePatched) {
   EXPECT_EQ(bench.graphs.peek_last_error(), Code::kSuccess);
 }
 
-// A kernel, a copy, a memset and a host function.
+// Nodes of four types: a kernel, a copy, a memset and a host function.
 TEST_P(GraphPatchTest, NodesThatAreNotEnabledAreLeftOutAndKeepWhatTheyHave) {
   DeviceBench bench(GetParam());
   GraphAPI& graphs = bench.graphs;
@@ -273,7 +273,7 @@ TEST_P(GraphPatchTest, GraphsThatDifferInMoreThanPatchesHoldAreNotAlike) {
         for (int i = 0; i < 3; ++i)
           check(add_one(stream), "add one");
       },
-      [&] {  // the same three, two of which may run side by side
+      [&] {  // the same three, two of them in parallel branches
         check(add_one(stream), "add one");
         EventHandle event = EventHandle::kNull;
         check(graphs.create_event(&event), "create an event");

@@ -1,4 +1,4 @@
-// A kernel put in front of a captured graph: the same promises on every device.
+// A kernel inserted before a captured graph: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// What Groups of threads promise: one answer on all ranks, or one failure that names the cause.
+// Groups of threads: all ranks get one answer, or one failure that names the cause.
 #include "extensions/ranks/group.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ void on_ranks(Groups& groups, const std::function<void(Group&)>& body) {
   }
 }
 
-// Returns what went wrong in a call of minimum(), or "".
+// Returns the error message of a call of minimum(), or "".
 std::string failure_of(Group& group, Words words = {1}) {
   try {
     group.minimum(words);
@@ -46,7 +46,7 @@ std::string failure_of(Group& group, Words words = {1}) {
   }
 }
 
-// How groups are made: of threads, and over collectives in memory.
+// Parameter: how groups are made, of threads or over collectives in memory.
 class GroupTest : public ::testing::TestWithParam<const char*> {
  protected:
   static Groups make(int size, std::chrono::milliseconds limit = kGroupTimeLimit) {
@@ -148,7 +148,7 @@ TEST_P(GroupTest, ARankThatLeavesFailsTheOthersWhereTheyWaitAndLater) {
   }
   groups[2].reset();
   threads.clear();
-  groups[0].reset();  // the first reason stays
+  groups[0].reset();  // the first reason is kept
   EXPECT_THAT(failure_of(*groups[3]), HasSubstr("rank 2 of 4 has left the "));
 }
 
@@ -193,7 +193,7 @@ TEST(ThreadGroupsTest, AGroupNeedsARankAndALimit) {
   EXPECT_THROW(make_thread_groups(2, 0ms), InvalidArgument);
 }
 
-// The other ranks have gone on, or have not got what this one has sent.
+// The other ranks have continued, or did not get this rank's data.
 TEST(BlockGroupTest, AfterAnyFailureEachCallThrows) {
   const std::function<void()> failures[] = {
       [] { throw GroupError("rank 1 has left"); },

@@ -1,4 +1,4 @@
-// What the host device alone promises: several devices, caught mistakes, threads.
+// Properties of the host device alone: several devices, detected mistakes, threads.
 #include "simulator/host_device.h"
 
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ TEST_F(HostDeviceTest, SynchronizingAnotherDeviceSparesARelaxedCapture) {
   check(bench.api.destroy_stream(stream), "destroy");
 }
 
-// A kernel that says when it runs and goes on until it is told to stop.
+// A kernel that reports its start and runs until it is told to stop.
 struct Gate {
   std::atomic<bool> is_inside{false};
   std::atomic<bool> may_leave{false};
@@ -178,12 +178,13 @@ TEST_F(HostDeviceTest, ThreadsCaptureAndLaunchSideBySide) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 50;
   std::vector<std::thread> threads;
-  // Making and ending a bench allocates and synchronises the device, which ends every capture.
+  // A bench allocates and synchronises the device in its constructor and destructor, which breaks
+  // every capture.
   std::barrier all_are_outside(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       DeviceBench own({"host", Device::host(), &host_device_api(), ""});
-      // Non-blocking: on a blocking stream, another thread's legacy work would end the capture.
+      // Non-blocking: another thread's legacy work would break a capture on a blocking stream.
       const StreamHandle origin = own.stream();
       const StreamHandle blocking = own.stream(StreamKind::kBlocking);
       float* const x = own.floats(1);

@@ -1,5 +1,4 @@
-// What the host device's executors promise beyond what every device does: all orders that CUDA
-// permits, and no other.
+// The host device's executors: they run work in all orders that CUDA permits, and in no other.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +20,7 @@
 namespace cgtree::testing {
 namespace {
 
-// Writes its letter at the end of a text.
+// Appends its letter to a text.
 struct Letters {
   std::mutex mutex;
   std::string text;
@@ -55,7 +54,7 @@ class Script {
   DeviceBench bench;
 };
 
-// What `act` writes, in many random orders.
+// The texts that `act` writes in many random orders.
 std::set<std::string> orders(const std::function<void(Script&)>& act, int tries = 200) {
   std::set<std::string> texts;
   const unsigned seed = std::random_device()();
@@ -219,7 +218,7 @@ TEST(RandomExecutorTest, OneSeedGivesOneOrder) {
   EXPECT_EQ(texts[0], texts[1]);
 }
 
-// CUDA may stage a pageable source or read it later; a pinned one it reads later.
+// CUDA may stage a pageable source or read it later; it reads a pinned one later.
 TEST(RandomExecutorTest, ReadsPinnedMemoryWhenTheCopyRunsAndPageableMemoryEarlyOrThen) {
   std::set<float> from_pinned;
   std::set<float> from_pageable;
@@ -229,7 +228,7 @@ TEST(RandomExecutorTest, ReadsPinnedMemoryWhenTheCopyRunsAndPageableMemoryEarlyO
     float* const x = script.bench.floats(2);
     float* const pinned = script.bench.pinned_floats(1, 1);
     float pageable = 1;
-    script.write(stream, 'a');  // or else the copy may run as soon as it is added
+    script.write(stream, 'a');  // keeps the copy from running when it is added
     check(script.bench.api.copy(stream, x, pinned, sizeof(float)), "copy");
     check(script.bench.api.copy(stream, x + 1, &pageable, sizeof(float)), "copy");
     *pinned = pageable = 2;
@@ -254,7 +253,7 @@ TEST(RandomExecutorTest, AFailureIsAnsweredByTheNextSynchronization) {
   }
 }
 
-// Two kernels that each wait for the other to have begun.
+// Two kernels, each of which waits until the other runs.
 struct Meeting {
   std::atomic<int> present{0};
 };

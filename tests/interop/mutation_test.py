@@ -1,7 +1,7 @@
-"""The conformance tests find faults: each of these is put into the host device, and must be found.
+"""The conformance tests find faults: each of these faults in the host device makes a test fail.
 
-CGTREE_MUTANT makes tests/support/devices.cc put the fault in; tests/support/mutant_device.cc has
-them. Here is, for each, the test that has to fail.
+CGTREE_MUTANT makes tests/support/devices.cc insert the fault; tests/support/mutant_device.cc
+implements it. This file has the test that must fail for each.
 """
 
 import os
@@ -13,9 +13,9 @@ DEVICE = "device_conformance_test"
 GRAPH = "graph_conformance_test"
 MATRIX = "capture_matrix_test"
 
-# Fault: program, test. A test of the matrix is named after its row.
+# Fault: program, test. The table's tests have the names of their rows.
 MUTANTS = {
-    # Another number than CUDA's.
+    # Error numbers that differ from CUDA's.
     "InvalidCaptureTakesWork": (CAPTURE, "RefusesWorkOnAnInvalidatedCapture"),
     "MergeIsIsolation": (CAPTURE, "AMergeInvalidatesBothCaptures"),
     "UnmatchedIsIllegalState": (MATRIX, "EndOnFork_"),
@@ -28,7 +28,7 @@ MUTANTS = {
     "HostFunctionsMayCallTheDevice": (DEVICE, "PermitsNoCallsInsideAHostFunction"),
     "OutOfMemoryIsInvalidValue": (DEVICE, "AnswersOutOfMemoryWithANumber"),
     "CopiesToNull": (DEVICE, "RefusesToCopyToNull"),
-    # A capture that survives what it must not, or dies of what it may have.
+    # Captures that survive forbidden calls, or are invalidated by permitted ones.
     "WaitsForACapturingStream": (MATRIX, "SynchronizeOrigin_"),
     "CaptureSurvivesAWait": (MATRIX, "SynchronizeOrigin_"),
     "AllocatesDuringACapture": (MATRIX, "Alloc_"),
@@ -41,7 +41,7 @@ MUTANTS = {
     "WrongThreadKeepsTheCapture": (CAPTURE, "EndingOnTheWrongThreadEndsTheCapture"),
     "InvalidationIsNotSeen": (MATRIX, "QueryOrigin_"),
     "IdsAreNotUnique": (CAPTURE, "GivesEachCaptureItsOwnId"),
-    # Work that is not captured, or not as it was.
+    # Work that is not captured, or is captured wrongly.
     "MemsetRunsDuringCapture": (GRAPH, "NamesTheTypesOfItsNodes"),
     "HostFunctionIsNotCaptured": (GRAPH, "CallsAHostFunctionAtEachLaunchWithLiveData"),
     "ArgumentsByReference": (GRAPH, "FreezesKernelArgumentsByValue"),
@@ -65,8 +65,8 @@ MUTANTS = {
 
 
 def run(mutant, program, test):
-    """The program's exit status and output, of that test on every host device."""
-    # One order of the random device, in which each fault shows; another may hide one.
+    """Returns the program's exit status and output, for the test on every host device."""
+    # A fixed order of the random device in which each fault shows; another order may hide one.
     name = f"*_{test}*" if program == MATRIX else f"*.{test}/host*"
     return subprocess.run([f"tests/interop/{program}", f"--gtest_filter={name}"], text=True,
                           capture_output=True, check=False,

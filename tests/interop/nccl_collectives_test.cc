@@ -1,5 +1,5 @@
-// What only GPUs show of collectives over NCCL: graphs with and without mixing, and ranks that do
-// not come. That their results are right, collectives_test and communicator_test show.
+// Properties of NCCL collectives that only GPUs show: graphs with and without mixing, and ranks
+// that do not arrive. collectives_test and communicator_test check the results.
 #include "extensions/ranks/nccl_collectives.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using Values = std::vector<float>;
 
-// Returns why NCCL cannot be used here, or "".
+// Returns the reason why NCCL cannot be used, or "".
 std::string nccl_problem() {
   try {
     static_cast<void>(make_nccl_id());
@@ -115,7 +115,7 @@ std::string failure_of(const std::function<void()>& call) {
   }
 }
 
-// x -> 2x with each all-reduce.
+// Each all-reduce turns x into 2x.
 TEST_F(NcclCollectivesTest, GraphsOfManyAllReducesAreReplayedWithAndWithoutMixing) {
   constexpr int kReduces = 5;
   for (const bool mixing : {false, true}) {
@@ -165,13 +165,13 @@ TEST_F(NcclCollectivesTest, EachProcessMayMakeItsOwnRankFromASharedId) {
   }
 }
 
-// After a failure all ranks abort: what the others share with one that has is undefined.
+// After a failure all ranks abort: the results of other ranks would be undefined.
 TEST_F(NcclCollectivesTest, SynchronizeEndsWhenAnotherRankDoesNotCome) {
   std::latch has_ended(1);
   run_ranks(make({.time_limit = 2s}), [&](std::shared_ptr<Collectives> own) {
     const Stream stream(own->device());
     const Tensor x = tensor_of({1}, stream);
-    own->all_reduce(stream, x, x, Reduction::kSum);  // the first one connects the ranks
+    own->all_reduce(stream, x, x, Reduction::kSum);  // connects the ranks
     own->synchronize(stream);
     if (own->rank() == 1) {
       has_ended.wait();
@@ -186,7 +186,7 @@ TEST_F(NcclCollectivesTest, SynchronizeEndsWhenAnotherRankDoesNotCome) {
   });
 }
 
-// NCCL waits for the graphs of an aborted communicator, which this thread is still to end.
+// NCCL waits for graphs of an aborted communicator, which this thread ends later.
 TEST_F(NcclCollectivesTest, AbortEndsAGraphThatWaitsAndDoesNotWaitItself) {
   std::latch has_ended(1);
   run_ranks(make(), [&](std::shared_ptr<Collectives> own) {

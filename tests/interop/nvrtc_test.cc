@@ -1,4 +1,4 @@
-// Compiling CUDA C++ at run time, and the cache of what was compiled. Needs no GPU.
+// Compiling CUDA C++ at run time, and the cache of compiled code. Needs no GPU.
 #include "targets/cuda/nvrtc.h"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,7 @@ TEST_F(NvrtcTest, MakesPtxForItAndLaterOnes) {
   request_.architecture = "compute_75";
   const CompiledCode code = compile(request_);
   EXPECT_THAT(code.image, HasSubstr(".target sm_75"));
-  EXPECT_EQ(code.image.back(), '\0');  // the driver looks for it
+  EXPECT_EQ(code.image.back(), '\0');  // the driver requires it
 }
 
 TEST_F(NvrtcTest, AnErrorShowsTheLogTheKernelsAndTheArchitecture) {
@@ -117,7 +117,7 @@ TEST_F(NvrtcTest, WhateverDecidesTheCodeDecidesWhatIsFound) {
   other.options = {"--use_fast_math"};
   EXPECT_FALSE(compile(other).is_cached);
   EXPECT_TRUE(compile(other).is_cached);
-  other.options = {"-I."};  // what is included is not in the key
+  other.options = {"-I."};  // included files are not in the key
   EXPECT_FALSE(compile(other).is_cached);
   EXPECT_FALSE(compile(other).is_cached);
 }

@@ -1,5 +1,5 @@
-// OptionSchema: types, defaults, rules. Each test follows TVM's ConfigSchema test
-// that it names.
+// OptionSchema: types, defaults, rules. Each test is modelled on the ConfigSchema test of TVM that
+// it names.
 #include "targets/option_schema.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ TEST(OptionSchemaTest, TakesAValueOfEachType) {
   EXPECT_EQ(schema().resolve(given), given);
 }
 
-// TypeCoercionPasses: only an empty list has no type of its own.
+// TypeCoercionPasses: only an empty list fits both types.
 TEST(OptionSchemaTest, AnEmptyListIsOfEitherType) {
   EXPECT_EQ(schema().resolve({{"libs", Ints{}}}).at("libs"), OptionValue(Strings{}));
 }

@@ -1,4 +1,4 @@
-// may_overlap() against the sets of bytes.
+// may_overlap() against sets of bytes.
 #include "interop/tensor/tensor.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace cgtree::testing {
 namespace {
 
-// The bytes of the tensor; false if one belongs to two elements.
+// Inserts the bytes of the tensor; returns false if two elements share a byte.
 bool bytes_of(const Tensor& tensor, std::set<std::uintptr_t>& bytes) {
   bool once = true;
   for (std::int64_t i = 0; i < tensor.elements(); ++i) {

@@ -1,4 +1,5 @@
-// What DeviceAPI does for a device that overrides only what it must, and when its functions fail.
+// DeviceAPI's defaults for a device that overrides only the required functions, and failures of
+// those.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +13,7 @@
 namespace cgtree::testing {
 namespace {
 
-// Memory of the C library, one stream, no graphs. Writes down what is called.
+// Memory of the C library, one stream, no graphs. Records its calls.
 class PlainDevice final : public DeviceAPI {
  public:
   std::string_view name() const noexcept override { return "plain"; }
@@ -78,7 +79,7 @@ TEST(PlainDeviceTest, ACopyBetweenItsDevicesIsACopy) {
   EXPECT_EQ(device.calls, (Calls{"copy"}));
 }
 
-// Fails one function, and counts what is made and destroyed.
+// Fails one function, and counts objects made and destroyed.
 class FailOne final : public CallHook {
  public:
   explicit FailOne(std::string function) : function_(std::move(function)) {}

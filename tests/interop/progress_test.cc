@@ -1,4 +1,5 @@
-// Events with times, and kernels between the nodes of a graph: the same promises on every device.
+// Events with times, and kernels inserted between nodes of a graph: the same results on every
+// device.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -90,7 +91,7 @@ TEST_P(ProgressTest, ATimeIsRefusedOfAnEventThatHasNoneOrWasNeverRecorded) {
     check(bench.graphs.destroy_event(event), "destroy an event");
 }
 
-// x = 1; [x = 0]; y = x: the copy sees what the kernel has written.
+// x = 1; [x = 0]; y = x: the copy reads the value of the inserted kernel.
 TEST_P(ProgressTest, AKernelRunsBetweenTheNodesThatItIsInsertedBetween) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();
@@ -140,7 +141,7 @@ TEST_P(ProgressTest, AKernelInFrontOfAllAndOneBehindAll) {
   EXPECT_EQ(bench.read(x), 0);
 }
 
-// What the kernel writes is pinned memory, which the host reads while the work goes on.
+// The kernel writes pinned memory, which the host reads while the work goes on.
 TEST_P(ProgressTest, AMarkInPinnedMemoryIsSeenByTheHost) {
   DeviceBench bench(GetParam());
   const StreamHandle stream = bench.stream();

@@ -1,4 +1,4 @@
-// Tensors of random numbers: which numbers, how many blocks they use, what is refused.
+// Tensors of random numbers: the numbers, the blocks that they use, the refusals.
 #include "interop/random/random.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The registry: devices of the user's own.
+// The registry of devices, with devices of users.
 #include "interop/device/device.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST(RegistryTest, ADeviceIsFoundByItsNameAndByTvmsKey) {
   EXPECT_EQ(find_device_api("device_api."), nullptr);
 }
 
-// TVM: test_check_if_device_exists, for a kind that is not there at all.
+// TVM: test_check_if_device_exists, for a kind that is not registered.
 TEST(RegistryTest, AnUnknownNameIsRefusedWithTheNamesThereAre) {
   try {
     (void)device_api("device_api.tape");

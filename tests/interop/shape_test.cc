@@ -1,4 +1,4 @@
-// Shapes: strides, sizes, equality, and what is refused.
+// Shapes: strides, sizes, equality, refusals.
 #include "interop/tensor/shape.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ TEST(ShapeTest, PrintsStridesOnlyWhereTheySaySomething) {
   EXPECT_EQ(to_string(Shape(Dims{3, 2}, Dims{1, 3})), "{3, 2} strides {1, 3}");
 }
 
-// Of small shapes with any strides, by looking at each element.
+// Small shapes with any strides, compared with a visit of each element.
 TEST(ShapeTest, DenseAndReachAreWhatTheElementsSay) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);

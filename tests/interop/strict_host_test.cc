@@ -1,4 +1,4 @@
-// Strict mode of the host device: it names the work, the range and the owner.
+// Strict mode of the host device: it names the work, the range and the owner of a wrong access.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 
 class StrictHostTest : public ::testing::TestWithParam<HostExecutor> {
  protected:
-  // Enqueues whatever it has to, and waits: what the launch or the wait has answered.
+  // Returns the result of a launch, or of the wait for it.
   Code settled(Code code) { return ok(code) ? bench.api.synchronize_device(0) : code; }
   ExecHandle end(StreamHandle stream) { return bench.instantiate(bench.end(stream)); }
   float* allocate(std::size_t bytes) {
@@ -121,7 +121,7 @@ TEST_P(StrictHostTest, AWriteBeforeTheBeginIsFound) {
   free(x);
 }
 
-// A kernel that comes by the address in a way that its arguments do not show.
+// The kernel has the address from outside its arguments.
 float* hidden = nullptr;
 
 TEST_P(StrictHostTest, AWriteIntoFreedMemoryIsFoundWhereverItLies) {

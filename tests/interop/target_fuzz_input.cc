@@ -1,4 +1,4 @@
-// Reads, writes, reads.
+// Reads a target, writes it, and reads it again.
 #include "tests/interop/target_fuzz_input.h"
 
 #include <optional>
@@ -19,7 +19,7 @@ bool read_and_write_again(std::string_view text) {
     return false;
   }
   const std::string written = target->to_json();
-  const Target again(written);  // may throw, and is a finding then
+  const Target again(written);  // an exception here is a finding
   if (again != *target || again.to_json() != written) throw std::logic_error(written);
   for (const auto& [name, value] : target->options()) {
     const OptionSpec* const spec = target->kind().options.find(name);

@@ -1,11 +1,11 @@
-// Any text is a target that survives being written and read again, or is refused.
+// Each text is refused, or is a target that stays the same when it is written and read again.
 #pragma once
 
 #include <string_view>
 
 namespace cgtree {
 
-// True if it is a target. What is neither throws std::logic_error, or whatever was thrown.
+// Returns true if the text is a target, and false if it is refused. Throws on a finding.
 bool read_and_write_again(std::string_view text);
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// Fuzzes the reader of targets. An exception ends the program, and so is a finding.
+// Fuzzes the reader of targets. An exception ends the program, which is a finding.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Random targets, and random harm to their text.
+// Random targets, and random damage to their text.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -33,7 +33,7 @@ class TargetRandomTest : public ::testing::Test {
       list += text() + (i > 1 ? ", " : "");
     return list + "]";
   }
-  // An object that is a target, whatever it has.
+  // Returns an object that is a target, with random content.
   std::string target(int hosts) {
     const bool is_cuda = below(2) == 0;
     std::string object = is_cuda ? R"({"kind": "cuda")" : R"({"kind": "host")";

@@ -1,4 +1,4 @@
-// Target: kinds, options, tags, hosts, JSON in and out. Tests that follow one of TVM's say which.
+// Target: kinds, options, tags, hosts, JSON in and out. Tests modelled on TVM's name them.
 #include "targets/target.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ std::string refusal(const std::string& text) {
   return "nothing was thrown";
 }
 
-// A kind of the tests' own.
+// A kind for these tests.
 const TargetKind& test_kind() {
   static const bool registered = [] {
     TargetKind kind{"test_kind", DeviceType::kHost, {"cpu", "test"}, {}, nullptr};

@@ -1,4 +1,4 @@
-// Tensors on every device: views, host copies, printing, and what is refused.
+// Tensors on every device: views, host copies, printing, refusals.
 #include "interop/tensor/tensor.h"
 
 #include <gmock/gmock.h>
@@ -102,7 +102,7 @@ TEST_P(TensorTest, WhatDoesNotFitIsRefusedWithBothSides) {
 
   EXPECT_THROW((void)tensor.reshape({5}), InvalidArgument);
   EXPECT_THROW((void)tensor.slice(0, 2, 5), InvalidArgument);
-  EXPECT_THROW((void)tensor.slice(0, 0, 2).slice(0, 0, 3), InvalidArgument);  // the storage has it
+  EXPECT_THROW((void)tensor.slice(0, 0, 2).slice(0, 0, 3), InvalidArgument);  // inside the storage
   EXPECT_THROW((void)tensor.slice(2, 0, 1), InvalidArgument);
   EXPECT_THROW((void)tensor.dim(-3), InvalidArgument);
   EXPECT_THROW((void)tensor.data<double>(), InvalidArgument);

@@ -1,4 +1,4 @@
-// Virtual memory: the same promises on every device.
+// Virtual memory: the same results on every device.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -129,7 +129,7 @@ TEST_P(VirtualMemoryTest, AnswersOutOfMemoryWithANumber) {
   EXPECT_EQ(physical, PhysicalMemory::kNull);
 }
 
-// What a pool relies on when it grows during a capture.
+// A pool relies on this when it grows during a capture.
 TEST_P(VirtualMemoryTest, MapsAndUnmapsWhileThisThreadCapturesInAnyMode) {
   DeviceBench bench(GetParam());
   for (const CaptureMode mode :

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 class MemoryResourceTest : public testing::Test {
  protected:
-  // A stream is only compared, never used.
+  // Streams are only compared, and never used.
   static cuda::stream_ref stream(std::uintptr_t handle) {
     return cuda::stream_ref(reinterpret_cast<cudaStream_t>(handle));
   }

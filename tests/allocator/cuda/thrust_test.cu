@@ -18,7 +18,7 @@
 namespace cgtree {
 namespace {
 
-// What thrust::cuda::par() takes.
+// The allocator interface of thrust::cuda::par().
 class ThrustAllocator {
  public:
   using value_type = char;
@@ -73,7 +73,7 @@ TEST_F(ThrustTest, SortsWithScratchMemoryOfAPool) {
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     std::sort(numbers.begin(), numbers.end());
     EXPECT_EQ(sorted, numbers);
-    EXPECT_GT(pool.statistics().allocation.allocated, 1u);  // Thrust asked too
+    EXPECT_GT(pool.statistics().allocation.allocated, 1u);  // Thrust has allocated, too
     resource.deallocate_async(device, bytes, stream);
     EXPECT_EQ(pool.statistics().allocation.current, 0u);
   }

@@ -1,6 +1,6 @@
-// What the cuda device reads and patches in nodes that only CUDA makes: structs by value, launches
-// of the driver with a buffer of parameters, of clusters and of cooperative grids, copies with
-// pitch, allocations, variables of modules.
+// Nodes that only CUDA makes, read and patched by the cuda device: structs by value, launches of
+// the driver with a buffer of parameters, of clusters and of cooperative grids, copies with pitch,
+// allocations, variables of modules.
 #include <cooperative_groups.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -37,7 +37,7 @@ extern "C" __global__ void plain(const __grid_constant__ Descriptor descriptor, 
   *out = descriptor.sizes[0];
 }
 
-// Writes how many blocks are in the cluster of the first one; 0 on devices without clusters.
+// Writes the number of blocks in the first block's cluster; 0 on devices without clusters.
 __global__ void count_cluster(int* blocks) {
 #if __CUDA_ARCH__ >= 900
   *blocks = static_cast<int>(cooperative_groups::this_cluster().num_blocks());
@@ -80,7 +80,7 @@ class CudaNodesTest : public ::testing::Test {
     (void)cudaFree(y_);
     (void)cudaStreamDestroy(stream_);
   }
-  // Captures what `work` launches, and reads all nodes, in their order.
+  // Captures the launches of `work`, and reads all nodes, in their order.
   template <typename Work>
   std::vector<NodeContents> read(Work work) {
     EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
@@ -95,7 +95,7 @@ class CudaNodesTest : public ::testing::Test {
   }
 
   // Captures the launch of a kernel that writes an int to x_, patches it to write to y_, and
-  // returns what it wrote there.
+  // returns the int written there.
   template <typename Launch>
   int written_after_a_patch(Launch launch) {
     EXPECT_EQ(cudaMemset(x_, 0xff, sizeof(int)), cudaSuccess);
@@ -161,7 +161,7 @@ TEST_F(CudaNodesTest, AKernelWithoutParametersIsDecoded) {
   EXPECT_NE(nodes[0].name().find("no_parameters"), std::string::npos);
 }
 
-// How driver code launches kernels whose parameters it has as bytes; func and kern alike.
+// As driver code that has kernel parameters as bytes, with a function and with a kernel.
 TEST_F(CudaNodesTest, ReadsWhatTheDriverIsGivenInABuffer) {
   cudaFunction_t function = nullptr;
   ASSERT_EQ(cudaGetFuncBySymbol(&function, reinterpret_cast<const void*>(plain)), cudaSuccess);
@@ -178,7 +178,7 @@ TEST_F(CudaNodesTest, ReadsWhatTheDriverIsGivenInABuffer) {
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                    CU_LAUNCH_PARAM_END};
   void* parameters[] = {&buffer.descriptor, &buffer.out};
-  // Runtimes before 12.8 have handles of kernels that the driver does not know.
+  // The driver does not know the kernel handles of runtimes before 12.8.
   const bool is_known = CUDART_VERSION >= 12080;
   for (const CUfunction what :
        {function, is_known ? reinterpret_cast<CUfunction>(kernel) : function}) {

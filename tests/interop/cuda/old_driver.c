@@ -1,4 +1,4 @@
-// A CUDA driver for 11.4 that has no other functions than the runtime needs to see how old it is.
+// A CUDA driver for 11.4 with only those functions that the runtime uses to read its version.
 #include <stddef.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// With a driver that is older than the runtime, both versions are named.
+// The error about a driver that is older than the runtime names both versions.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 class OldDriverTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    // The runtime looks for a library of this soname, and takes the one that is loaded.
+    // The runtime opens the library with this soname, and finds the loaded one.
     ASSERT_NE(dlopen("tests/interop/cuda/libold_driver.so", RTLD_NOW | RTLD_GLOBAL), nullptr)
         << dlerror();
   }
