@@ -13,7 +13,7 @@ CGTREE_ON_ALL_DEVICES(AxesTest);
 
 TEST_P(AxesTest, PaddingIsWhatTheInputSays) {
   OneAxis options({5});
-  options.axis.output_count = 0;  // the padding shows
+  options.axis.output_count = 0;  // makes the padding visible
   const auto padded = [&](cgt_padding padding) {
     options.input.padding = padding;
     options.input.padding_value = 7;

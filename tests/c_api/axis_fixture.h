@@ -7,7 +7,8 @@
 
 namespace cgtree::testing {
 
-// Options of a function (x) -> (y) whose axis 0 is "n"; copies would point at one another's parts.
+// Options of a function (x) -> (y) whose axis 0 is "n". Must not be copied: members point to other
+// members.
 struct OneAxis {
   explicit OneAxis(std::vector<std::int64_t> list, cgt_axis_policy policy = CGT_AXIS_BUCKETS)
       : sizes(std::move(list)) {
@@ -43,7 +44,7 @@ class CAxisTest : public CStepTest {
     OwnedFunction none;
     return cgt_compile(context_, "decode", &step, options, none.out());
   }
-  // A call with `size` random numbers; checks what comes out.
+  // Makes a call with `size` numbers, and checks the result.
   void expect_affine(cgt_function function, std::int64_t size) {
     std::vector<float> values, expected;
     for (std::int64_t i = 0; i < size; ++i) {

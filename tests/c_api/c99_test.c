@@ -1,4 +1,4 @@
-// C99 alone, against the header alone: a context, a step function, calls, errors, and no leak.
+// Only C99 and the header: a context, a step function, calls, errors, and no leak.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,7 +227,7 @@ static cgt_status draw(void* generator, const cgt_tensor* inputs, size_t input_c
   return cgt_launch_host(stream, "draw_all", draw_all, &dims, arguments, 2);
 }
 
-// A kernel in C draws what the library's own fill does, in every phase.
+// A kernel in C draws the numbers of the library's fill, in every phase.
 static void test_kernels_draw(cgt_context context, cgt_device device) {
   cgt_generator generator, twin;
   cgt_function function;

@@ -1,7 +1,7 @@
-// Fuzzes keys, and options of contexts, functions and steps, in C. Whatever their fields hold, they
-// are accepted or refused by name, what is handed over is released once, and no handle is left.
+// Fuzzes keys, and options of contexts, functions and steps, in C. With any fields, they are
+// accepted or refused by name, user data is released once, and no handle is left.
 //
-// Pointers are not random: the input decides which arrays exist and how long they are.
+// Pointers are not random: the input decides which arrays exist, and their lengths.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,8 +18,7 @@ using namespace cgtree::testing;
 
 constexpr cgt_device kHost = {CGT_DEVICE_HOST, 0};
 
-// A Text is a name or a value, in memory of exactly their size, so that a sanitizer sees what is
-// read behind them.
+// A name or a value in memory of exactly its size, so that a sanitizer reports reads behind it.
 class Text {
  public:
   explicit Text(Input& input) : is_null_(input.take<std::uint8_t>() % 8 == 0) {
@@ -32,7 +31,7 @@ class Text {
     text_[length] = '\0';
   }
   const char* get() const { return is_null_ ? nullptr : text_.get(); }
-  // Of some of its bytes; 0: it ends with a 0.
+  // Returns a number of its bytes, or 0 for a text that ends with a 0.
   std::size_t take_bytes(Input& input) const {
     const std::size_t length = std::strlen(text_.get());
     return length == 0 || input.take<std::uint8_t>() % 2 == 0
@@ -45,13 +44,13 @@ class Text {
   std::unique_ptr<char[]> text_;
 };
 
-// The first flag at times, and others now and then.
+// Returns the first flag sometimes, and rarely another.
 std::uint32_t take_flags(Input& input) {
   const auto byte = input.take<std::uint8_t>();
   return byte % 32 == 31 ? 1u << byte % 7 : byte % 4 / 3;
 }
 
-// What the step function sees of a key.
+// The key that the step function sees.
 struct SeenKey {
   const cgt_key_part* parts = nullptr;
   std::size_t count = 0;
@@ -64,7 +63,7 @@ cgt_status see_key(void* user, const cgt_tensor* inputs, std::size_t, cgt_tensor
     const cgt_key_part& part = seen.parts[i];
     std::int64_t number = 0;
     const char* text = nullptr;
-    const bool is_n = std::strcmp(part.name, "n") == 0;  // its value may be rounded up
+    const bool is_n = std::strcmp(part.name, "n") == 0;  // the value of "n" may be rounded up
     if (part.text == nullptr) {
       CGTREE_CHECK(cgt_current_key_number(part.name, &number) == CGT_OK);
       CGTREE_CHECK(number == part.number || (is_n && number > part.number));
@@ -78,7 +77,7 @@ cgt_status see_key(void* user, const cgt_tensor* inputs, std::size_t, cgt_tensor
   return cgt_tensor_share(inputs[0], &outputs[0]);
 }
 
-// Parts of any names and values; the function may round a part "n" up.
+// Parts with any names and values; the function may round a part "n" up.
 void fuzz_key(Input& input) {
   const Numbers sizes(input);
   const cgt_axis_use use = {};
@@ -90,7 +89,7 @@ void fuzz_key(Input& input) {
   options.keys = &rounded;
   options.key_count = input.take<std::uint8_t>() % 2u;
   options.max_waste = input.take<std::uint8_t>() % 4 == 0 ? input.take<double>() : 0;
-  cgt_axis_options plain = rounded;  // a key has no inputs or outputs
+  cgt_axis_options plain = rounded;  // axes of a key have no inputs or outputs
   plain.inputs = plain.outputs = nullptr;
   plain.input_count = plain.output_count = 0;
   if (input.take<std::uint8_t>() % 4 != 0) options.keys = &plain;
@@ -173,7 +172,7 @@ cgt_status first_input(void*, const cgt_tensor* inputs, std::size_t input_count,
   return cgt_tensor_share(inputs[0], &outputs[0]);
 }
 
-// Options of a function, or of steps, with all but axes and keys.
+// Options of a function or of steps, except axes and keys.
 struct FunctionOptions {
   explicit FunctionOptions(Input& input) : input_name(input), output_name(input) {
     for (cgt_input_options& one : inputs) {
@@ -188,7 +187,7 @@ struct FunctionOptions {
       one.tolerance = input.take<std::uint8_t>() % 4 == 0 ? input.take<double>() : 0;
     }
     const auto has = input.take<std::uint8_t>();
-    // Of a single element: that of the first one is the distance of all.
+    // Only for a single element, since the first element's size is the distance of all.
     if ((has & 1) != 0) inputs[0].struct_size = input.take<std::uint32_t>() % sizeof(inputs[0]);
     options.struct_size =
         (has & 2) != 0 ? input.take<std::uint32_t>() % sizeof(options) : sizeof(options);
@@ -242,7 +241,7 @@ void fuzz_function(Input& input) {
   CGTREE_CHECK(released == 1);
 }
 
-// Bindings are in memory that is there, with the sizes that are said.
+// Bindings are in existing memory of their stated sizes.
 void fuzz_steps(Input& input) {
   const Text name(input);
   const FunctionOptions given(input);

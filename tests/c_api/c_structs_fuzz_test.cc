@@ -1,8 +1,8 @@
 // Fuzzes C structs of the CUDA Array Interface, DLPack, dynamic axes, precapture and generators.
-// Whatever their fields hold, they are accepted or refused by name, what is handed over is released
-// once, and no handle is left.
+// With any fields, they are accepted or refused by name, user data is released once, and no handle
+// is left.
 //
-// Pointers are not random: the input decides which arrays exist and how long they are.
+// Pointers are not random: the input decides which arrays exist, and their lengths.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace {
 using namespace cgtree;
 using namespace cgtree::testing;
 
-// 4 KiB that the host device knows; for the whole run.
+// Returns 4 KiB of the host device's memory, allocated for the whole run.
 unsigned char* memory() {
   static unsigned char* const data = [] {
     const cgt_device host = {CGT_DEVICE_HOST, 0};
@@ -89,7 +89,7 @@ void fuzz_dlpack(Input& input) {
   dlpack::TensorView& view = managed.tensor;
   view.data = (has & 1) != 0 ? nullptr : memory() + input.take<std::uint8_t>();
   view.device = {(has & 2) != 0 ? input.take<std::int8_t>() : 1, input.take<std::int8_t>()};
-  if (view.device.type == dlpack::kCuda) view.device.type = 1;  // what is made up may be anywhere
+  if (view.device.type == dlpack::kCuda) view.device.type = 1;  // no made-up address on a GPU
   view.ndim = input.take<std::int8_t>();
   view.dtype = {input.take<std::uint8_t>(), input.take<std::uint8_t>(),
                 static_cast<std::uint16_t>((has & 4) != 0 ? input.take<std::uint16_t>() : 1)};
@@ -103,7 +103,7 @@ void fuzz_dlpack(Input& input) {
   CGTREE_CHECK(released == 1);
 }
 
-// A float tensor of these sizes, none of which is large.
+// Makes a float tensor of these sizes, if none is large.
 cgt_status make_input(void*, const cgt_axis_size* sizes, std::size_t size_count, cgt_tensor* inputs,
                       std::size_t input_count) {
   const cgt_device host = {CGT_DEVICE_HOST, 0};
@@ -125,7 +125,7 @@ cgt_status first_input(void*, const cgt_tensor* inputs, std::size_t input_count,
   return cgt_tensor_share(inputs[0], &outputs[0]);
 }
 
-// What a fuzzed function does with two calls and a precapture: anything, but in order.
+// Makes two calls and a precapture of a fuzzed function, with any outcome, in order.
 void expect_usable(cgt_function function, Input& input) {
   const Numbers sizes(input);
   const cgt_precapture_values wanted = {

@@ -1,4 +1,5 @@
-// Tools for tests of the C ABI: statuses with their text, and handles that end with their scope.
+// Tools for tests of the C ABI: statuses with their text, and handles that are destroyed with their
+// scope.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -29,7 +30,7 @@ inline std::string outcome(cgt_status status) {
   return std::string(cgt_status_name(status)) + ": " + last_error().message;
 }
 
-// Returns the text that a function writes into its last parameter.
+// Returns the text that a function returns by its last parameter.
 template <typename... Parameters, typename... Arguments>
 std::string text_of(cgt_status (*function)(Parameters...), const Arguments&... arguments) {
   const char* text = "";
@@ -44,7 +45,7 @@ inline cgt_stream c_stream(StreamRef stream) {
   return {c_device(stream.device()), static_cast<std::uintptr_t>(stream.handle())};
 }
 
-// Destroys what it holds; move-only.
+// Destroys its handle; move-only.
 template <typename Handle, cgt_status (*Destroy)(Handle)>
 class Owned {
  public:
@@ -108,7 +109,7 @@ inline std::vector<float> values_of(cgt_tensor tensor) {
 
 }  // namespace cgtree::testing
 
-// That a call fails with this status, and says so.
+// Expects that a call fails with this status and a text that contains `says`.
 #define EXPECT_FAILS(call, status, says)                                                           \
   EXPECT_THAT(::cgtree::testing::outcome(call),                                                    \
               ::testing::AllOf(::testing::StartsWith(std::string(cgt_status_name(status)) + ": "), \

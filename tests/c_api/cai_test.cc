@@ -1,4 +1,4 @@
-// The CUDA Array Interface through C: what the struct holds, and every wrong field.
+// The CUDA Array Interface through C: the fields of the struct, and every wrong field.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class CApiCaiTest : public ::testing::TestWithParam<DeviceUnderTest> {
     out = OwnedTensor();
     return cgt_tensor_from_cai(&array_, owner, release, &import_, out.out());
   }
-  // What the import of `array_` answers.
+  // Returns the status of the import of `array_`.
   cgt_status refused() {
     OwnedTensor none;
     return import(none);
@@ -153,7 +153,7 @@ TEST_P(CApiCaiTest, FieldsThatCannotBeAreRefusedByName) {
   EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "CGT_CAI_HAS_STREAM is not set");
   array_.ndim = -1;
   EXPECT_FAILS(refused(), CGT_WRONG_VALUE, "'ndim' is -1");
-  for (const int ndim : {9, 65, INT32_MAX}) {  // the arrays are shorter, and are not read
+  for (const int ndim : {9, 65, INT32_MAX}) {  // the arrays are shorter, and must not be read
     array_.ndim = ndim;
     EXPECT_FAILS(refused(), CGT_NOT_SUPPORTED, fmt::format("'ndim' is {}: expected 0 to 8", ndim));
   }

@@ -1,5 +1,5 @@
-// Branches and loops through C: handles in bodies, and a body that fails leaves no trace.
-// cpp_control_flow_test.cc has their results.
+// Branches and loops through C: handles in bodies, and bodies that fail without a trace.
+// cpp_control_flow_test.cc checks the results.
 #include <stdexcept>
 #include <utility>
 
@@ -21,7 +21,8 @@ class CControlFlowTest : public CStepTest {
 };
 CGTREE_ON_ALL_DEVICES(CControlFlowTest);
 
-// A body is no call: what it destroys is no call's input, and gone at once.
+// A body is not a call: a handle that it destroys is not an input of a call, and is destroyed
+// immediately.
 TEST_P(CControlFlowTest, ABodyMayDestroyHandlesThatWereMadeAroundIt) {
   const OwnedFunction function = compile([](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
     const cgt_tensor y = out[0] = copy_of(in[0]);
@@ -31,7 +32,7 @@ TEST_P(CControlFlowTest, ABodyMayDestroyHandlesThatWereMadeAroundIt) {
       bool is_there = true;
       add_to(y, 1, scratch);
       const Enqueue frees = [&](auto...) {
-        // Where it is captured it is called twice.
+        // A capture calls the body twice.
         if (std::exchange(is_there, false)) {
           EXPECT_DONE(cgt_tensor_destroy(scratch));
         }
@@ -89,7 +90,7 @@ TEST_P(CControlFlowTest, ABodyThatFailsFailsTheCallAndLeavesNoTrace) {
   });
   const OwnedTensor x = make_tensor_of(device(), {1, 2}), taken = flag(1);
   OwnedTensor y;
-  for (int call_number = 0; call_number < 2; ++call_number) {  // to warm up, and to record
+  for (int call_number = 0; call_number < 2; ++call_number) {  // warm-up, and recording
     answer = CGT_USER_STATUS + 7;
     EXPECT_FAILS(call(function, x, taken, y), CGT_USER_STATUS + 7,
                  "'decode': then() of branch(): told to fail");

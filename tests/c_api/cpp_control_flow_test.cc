@@ -1,4 +1,4 @@
-// Branches and loops of the wrapper for C++17: lambdas as bodies, and what they throw.
+// Branches and loops of the wrapper for C++17: lambdas as bodies, and their exceptions.
 #include <array>
 #include <chrono>
 #include <new>
@@ -23,7 +23,7 @@ class CppControlFlowTest : public ::testing::TestWithParam<DeviceUnderTest> {
   cgt::Tensor flags(const std::vector<std::int32_t>& values) const {
     return cgt::Tensor(make_flags(device(), values).release());
   }
-  // x + a * x, in memory of the step, or of the body.
+  // Returns x + a * x, in memory of the step or of the body.
   static cgt::Tensor sum(cgt::TensorRef x, float a) {
     cgt::Tensor y(copy_of(x.get()));
     add_to(y.get(), a, x.get());
@@ -52,7 +52,7 @@ TEST_P(CppControlFlowTest, LambdasAreBodies) {
     return std::array{std::move(first), std::move(second)};
   });
   for (int i = 0; i < 9; ++i) {
-    const int taken = i % 2, index = i % 4;  // 3: the last body, or none where there are no results
+    const int taken = i % 2, index = i % 4;  // 3: the last body; without results, no body
     const cgt::Tensor x = tensor({1, 2});
     const auto [first, second] = f(x, flags({taken, index}));
     float expected = static_cast<float>((taken != 0 ? 2 : 1) * (index == 0 ? 3 : 4) + taken);
@@ -72,7 +72,7 @@ TEST_P(CppControlFlowTest, ALoopReturnsTheNumberOfItsRounds) {
       add_to(y.get(), 1, in[0].get());
       return cgt::Tensor(next_flag(all.get()));
     });
-    const cgt::Tensor first = all.slice(0, 0, 1);  // 0 by now, or the limit was reached
+    const cgt::Tensor first = all.slice(0, 0, 1);  // 0, unless the limit was reached
     (void)cgt::loop(2, [&]() -> cgt::TensorRef {
       add_to(y.get(), 1, in[0].get());
       return first;
@@ -169,14 +169,14 @@ TEST_P(CppControlFlowTest, ALoopHandsOutRowsUntilItIsStopped) {
   }
   EXPECT_EQ(f.last_outcome(), CGT_REPLAYED);
   EXPECT_THROW((void)cgt::loop(2, rows, []() -> cgt::LoopRound { throw std::bad_alloc(); }),
-               cgt::Error);  // outside of a step, without a current stream
+               cgt::Error);  // outside a step, without a current stream
   const cgt::Stream stream(c_device(device()));
   const cgt::StreamScope scope(stream);
   EXPECT_THROW((void)cgt::loop(2, rows, []() -> cgt::LoopRound { throw std::bad_alloc(); }),
                std::bad_alloc);
 }
 
-// With its own type: it does not pass through the library.
+// The exception keeps its type: it does not pass through the library.
 TEST_P(CppControlFlowTest, WhatALambdaThrowsArrivesAtTheCaller) {
   cgt::Stream stream(c_device(device()));
   const cgt::StreamScope scope(stream);

@@ -1,4 +1,4 @@
-// Steps of the wrapper for C++17: a Step ends the call that it stands for, and no other.
+// Steps of the wrapper for C++17: a Step ends its own call, and no other.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -87,7 +87,7 @@ TEST_F(CppStepsTest, AWatchSaysHowFarReplaysHaveCome) {
   context_.watch_no_progress();
   EXPECT_EQ(watch.report(), "");
 
-  context_.watch_progress(cgt::ProgressWatch());  // which the context keeps
+  context_.watch_progress(cgt::ProgressWatch());  // owned by the context
   options.flags = 1u << 9;
   EXPECT_THROW(cgt::ProgressWatch(&options).report(), cgt::Error);
 }

@@ -1,4 +1,4 @@
-// Devices, options of contexts and launches through C: what they return and what is refused.
+// Devices, options of contexts and launches through C: results and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace cgtree::testing {
 namespace {
 
-// The host device, but for mapped memory.
+// The host device without mapped memory.
 class DeviceWithoutMapping final : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;

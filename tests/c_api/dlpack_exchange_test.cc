@@ -17,7 +17,8 @@ class CApiExchangeTest : public CStepTest {
  protected:
   dlpack::DeviceRef place() const { return {static_cast<std::int32_t>(device().type), 0}; }
 
-  // y = 2x + 1 of a library that knows DLPack and the table alone, and launches where it is told.
+  // y = 2x + 1 in a library that uses only DLPack and the table, and launches on the stream that
+  // the table names.
   static int affine_of_a_library(const dlpack::Exchange& exchange, void* x_object,
                                  void** y_object) {
     dlpack::TensorView x = {};
@@ -27,7 +28,7 @@ class CApiExchangeTest : public CStepTest {
     const auto no_error = [](void*, const char*, const char* message) { ADD_FAILURE() << message; };
     if (exchange.allocate(&x, &y, nullptr, no_error) != 0) return -1;
     if (exchange.current_stream(x.device.type, x.device.id, &stream) != 0) return -1;
-    // The host device's stream has no number in DLPack.
+    // DLPack has no number for the host device's stream.
     const StreamRef where =
         stream == nullptr
             ? current()
@@ -88,13 +89,13 @@ TEST_P(CApiExchangeTest, TheAllocatorReportsThroughItsCallbackAndWhatItGaveMayBe
     *static_cast<std::string*>(told) += std::string(kind) + ": " + message + ";";
   };
   ForeignVersioned prototype(nullptr, place(), {2, 3}, {});
-  prototype.managed.tensor.strides = nullptr;  // not to be read
+  prototype.managed.tensor.strides = nullptr;  // must not be read
   dlpack::ManagedVersioned* out = nullptr;
   ASSERT_EQ(table().allocate(&prototype.managed.tensor, &out, &told, tell), 0);
   EXPECT_EQ(out->tensor.shape[1], 3);
   EXPECT_EQ(out->tensor.strides[0], 3);
   out->deleter(out);
-  // What was changed is an import like any other.
+  // A changed tensor is imported like any other.
   ASSERT_EQ(table().allocate(&prototype.managed.tensor, &out, &told, tell), 0);
   out->tensor.byte_offset = 4;
   out->tensor.ndim = 0;

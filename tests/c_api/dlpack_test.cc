@@ -1,4 +1,4 @@
-// DLPack through C: tensors in and out, and every way in which a tensor can be wrong.
+// DLPack through C: tensors in and out, and every wrong field of a tensor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class CApiDlpackTest : public ::testing::TestWithParam<DeviceUnderTest> {
     return cgt_tensor_from_dlpack(reinterpret_cast<DLManagedTensorVersioned*>(&foreign.managed),
                                   options, out.out());
   }
-  // What the import of such a tensor answers; it is deleted once.
+  // Returns the status of the import of a changed tensor, which must be deleted once.
   template <typename Change>
   cgt_status refused(Change change) {
     ForeignVersioned foreign(address_, place(), {4, 2}, {2, 1});

@@ -1,4 +1,4 @@
-// Steps of an engine through C: what a call does, and what is refused.
+// Steps of an engine through C: calls and refusals.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -61,7 +61,7 @@ class EngineStepsTest : public CStepTest {
                                         arguments_of(one, tokens, cache, count)),
           "axpy");
   }
-  // Returns how often the work was enqueued.
+  // Returns the number of times that the work was enqueued.
   int call(cgt_function steps, cgt_tensor tokens, std::int64_t draft) {
     std::int32_t must_run = -1;
     int runs = 0;
@@ -93,14 +93,14 @@ TEST_P(EngineStepsTest, WorkIsReplayedWithTokensFromWhereverTheyAre) {
   EXPECT_EQ(stats(steps)["replays"], 2);
 }
 
-// What the function of a break is given: where the cache is, and how often it was called.
+// User data of a break: the address of the cache, and the numbers of calls and releases.
 struct BreakInC {
   void* cache = nullptr;
   int calls = 0;
   int releases = 0;
   cgt_status status = CGT_OK;
 
-  // cache += value * cache, where the value is that of binding 1.
+  // cache += value * cache, with the value of binding 1.
   static cgt_status run(void* user, const cgt_step_values* values) {
     auto& self = *static_cast<BreakInC*>(user);
     ++self.calls;
@@ -149,7 +149,7 @@ TEST_P(EngineStepsTest, ABreakSeesTheStepBlockOfEachCall) {
       EXPECT_EQ(in_break.calls, call + 1);
     }
     EXPECT_THAT(values_of(cache_), ElementsAre(120, 240));
-    EXPECT_EQ(in_break.releases, 1);  // after the warm-up; the recording keeps the other
+    EXPECT_EQ(in_break.releases, 1);  // after the warm-up; the recording keeps its own
     in_break.status = CGT_INVALID_ARGUMENT;
     const float factor = 0;
     const cgt_binding given[] = {binding_of(cache_), CGT_BINDING(&factor, sizeof(factor))};
@@ -193,9 +193,9 @@ TEST_P(EngineStepsTest, ADecisionOfTheHostIsAskedBeforeEachReplay) {
     }
     EXPECT_EQ(splits.releases, 0);
   }
-  EXPECT_EQ(splits.releases, 4);  // of two warm-ups, and two recordings
+  EXPECT_EQ(splits.releases, 4);  // two warm-ups and two recordings
   std::int64_t answer = 0;
-  EXPECT_DONE(cgt_decide("splits", ask, &splits, release, &answer));  // outside of a step
+  EXPECT_DONE(cgt_decide("splits", ask, &splits, release, &answer));  // outside a step
   EXPECT_EQ(splits.releases, 5);
   EXPECT_FAILS(cgt_decide("splits", nullptr, &splits, release, &answer), CGT_INVALID_ARGUMENT,
                "the function of a guard");
@@ -223,7 +223,7 @@ TEST_P(EngineStepsTest, WorkThatRefusesItsCaptureRunsOnceMoreAndThenWithoutAGrap
 
 using InBreak = std::function<void(const cgt_step_values*)>;
 
-// Calls *in_break, which is borrowed, at this point of the step.
+// Adds a break to the step that calls in_break, which must outlive it.
 void add_break(InBreak& in_break) {
   EXPECT_DONE(cgt_eager_break(
       [](void* user, const cgt_step_values* values) -> cgt_status {
@@ -254,7 +254,7 @@ TEST_P(EngineStepsTest, ATensorThatABreakDestroysIsReleasedWhenTheOutermostCallR
   int breaks = 0;
   InBreak in_break = [&](const cgt_step_values*) {
     EXPECT_DONE(cgt_tensor_destroy(imported));
-    EXPECT_EQ(released, breaks);  // an outer call may still have it as an input
+    EXPECT_EQ(released, breaks);  // an outer call may still use it as an input
     ++breaks;
   };
   for (int call = 0; call < 4; ++call) {
@@ -280,7 +280,7 @@ TEST_P(EngineStepsTest, AStepIsNotEndedInItsOwnBreak) {
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   std::int32_t inner = -1;
   int breaks = 0;
-  bool is_running = true;  // and not being ended, or replayed
+  bool is_running = true;  // false while the step ends or replays
   InBreak in_break = [&](const cgt_step_values*) {
     ++breaks;
     EXPECT_NE(cgt_step_end(steps, &inner), CGT_OK);
@@ -304,8 +304,7 @@ TEST_P(EngineStepsTest, AStepIsNotEndedInItsOwnBreak) {
   EXPECT_THAT(values_of(cache_), ElementsAre(8, 16));
 }
 
-// While its work runs without a graph, the step is left when the break returns; while it ends, it
-// ends.
+// In an eager run, the step is left when the break returns; in a call of end(), it ends.
 TEST_P(EngineStepsTest, AStepThatIsLeftOrDestroyedInItsOwnBreakIsGoneWhenTheBreakReturns) {
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   for (const bool destroys : {false, true}) {
@@ -327,7 +326,7 @@ TEST_P(EngineStepsTest, AStepThatIsLeftOrDestroyedInItsOwnBreakIsGoneWhenTheBrea
         enqueue(steps);
         add_break(in_break);
         if (call == 0 && last == 0) {
-          EXPECT_NE(cgt_step_end(steps, &must_run), CGT_OK);  // it is not open any more
+          EXPECT_NE(cgt_step_end(steps, &must_run), CGT_OK);  // it is closed
           EXPECT_NE(cgt_current_stream(&stream_), CGT_OK);
         } else {
           EXPECT_DONE(cgt_step_end(steps, &must_run));
@@ -352,7 +351,7 @@ TEST_P(EngineStepsTest, AStepKeepsItsStreamWhateverIsPoppedMeanwhile) {
       std::int32_t must_run = 0;
       EXPECT_DONE(begin(steps, tokens, 0, &must_run));
       EXPECT_DONE(
-          cgt_stream_push(side));  // one that begins and ends inside of the step is no matter
+          cgt_stream_push(side));  // a scope that begins and ends inside the step is permitted
       EXPECT_DONE(cgt_stream_pop());
       if (is_popped) {
         EXPECT_DONE(cgt_stream_pop());
@@ -522,11 +521,11 @@ TEST_P(EngineStepsTest, ABindingPerSessionHasOneRecordingForAllSessions) {
       runs += call(steps, tokens, 0);
     EXPECT_THAT(values_of(cache_), ElementsAre(2, 4));
   }
-  EXPECT_EQ(runs, 3);  // of the first session two, of the second one
+  EXPECT_EQ(runs, 3);  // two of the first session, and one of the second
   EXPECT_EQ(stats(steps)["recordings"], 1);
 }
 
-// The work is that of enqueue(), with a factor that the host decides.
+// The work of enqueue(), with a factor that the host decides.
 struct WorkInC {
   cgt_stream stream;
   float factor;
@@ -595,7 +594,7 @@ TEST_P(EngineStepsTest, AKeyTellsUnsignedNumbersFromNegativeOnes) {
     EXPECT_DONE(cgt_step_begin(steps, &key, 1, bindings, 2, &stream_, &must_run));
     std::int64_t number = 0;
     EXPECT_DONE(cgt_current_key_number("seed", &number));
-    EXPECT_EQ(number, -1);  // of an unsigned one, the same 64 bits
+    EXPECT_EQ(number, -1);  // the same 64 bits as unsigned
     enqueue(steps);
     EXPECT_DONE(cgt_step_end(steps, &must_run));
   }
@@ -621,7 +620,7 @@ TEST_P(EngineStepsTest, ATextOfAKeyHasTheBytesThatItSays) {
                CGT_INVALID_ARGUMENT, "control character");
 }
 
-// As a program of a later version passes them.
+// As a program for a later version passes them.
 TEST_P(EngineStepsTest, PartsOfKeysAndBindingsMayGrow) {
   struct LaterPart {
     cgt_key_part part;

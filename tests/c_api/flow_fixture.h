@@ -1,4 +1,4 @@
-// Work for the bodies of branches and loops through C, the same on every device.
+// Work for bodies of branches and loops through C, the same on every device.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace cgtree::testing {
 
-// y += a * x, on the current stream.
+// Enqueues y += a * x on the current stream.
 inline void add_to(cgt_tensor y, float a, cgt_tensor x) {
   const cgt_tensor_info from = info_of(x), to = info_of(y);
   const StreamRef stream = current();
@@ -19,7 +19,7 @@ inline void add_to(cgt_tensor y, float a, cgt_tensor x) {
         "axpy");
 }
 
-// Returns a copy of x in memory of the step, or of the body. The handle ends with the callback.
+// Returns a copy of x in memory of the step or of the body. The handle ends with the callback.
 inline cgt_tensor copy_of(cgt_tensor x) {
   const cgt_tensor_info from = info_of(x);
   cgt_tensor made = nullptr;
@@ -34,8 +34,8 @@ inline cgt_tensor part_of(cgt_tensor x, std::int64_t begin, std::int64_t end) {
   return made;
 }
 
-// Moves the flags one place to the front, and returns the first one: a flag that was written
-// beforehand for each round of a loop.
+// Shifts the flags by one place, and returns the first one: each round of a loop has a prepared
+// flag.
 inline cgt_tensor next_flag(cgt_tensor flags) {
   const std::int64_t count = info_of(flags).elements;
   const cgt_tensor others = copy_of(part_of(flags, 1, count));
@@ -57,7 +57,7 @@ inline std::int32_t number_of(cgt_tensor tensor) {
 
 using Enqueue = std::function<cgt_status(cgt_tensor* results, std::size_t result_count)>;
 
-// The body borrows the function.
+// `enqueue` must outlive the body.
 inline cgt_body body_of(const Enqueue& enqueue) {
   const cgt_enqueue call = [](void* user, cgt_tensor* results, std::size_t count) {
     return (*static_cast<const Enqueue*>(user))(results, count);

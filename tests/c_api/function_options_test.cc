@@ -1,4 +1,4 @@
-// Options of contexts and functions through C: structs of other versions, and what is refused.
+// Options of contexts and functions through C: structs of other versions, and refusals.
 #include "interop/device/graph_api.h"
 #include "tests/c_api/axis_fixture.h"
 
@@ -133,7 +133,7 @@ TEST_P(FunctionOptionsTest, ADifferenceOfAVerifiedReplayHasAStatusOfItsOwn) {
   OwnedTensor y;
   for (int i = 0; i < 4; ++i) {
     EXPECT_DONE(call(function, x, y));
-    value = 3.5F;  // within a quarter of it
+    value = 3.5F;  // within the tolerance of a quarter
     if (i < 2) value = 3;
   }
   EXPECT_THAT(values_of(y), ::testing::ElementsAre(3, 3));
@@ -144,7 +144,7 @@ TEST_P(FunctionOptionsTest, ADifferenceOfAVerifiedReplayHasAStatusOfItsOwn) {
   EXPECT_EQ(stats(function)["differed"], 1);
 }
 
-// The word that all ranks agree on is here that of a rank which does something else.
+// The group's answer is that of a rank that does something else.
 TEST_P(FunctionOptionsTest, AGroupIsAskedByCallsThatAreNoReplays) {
   struct Votes {
     int count = 0;

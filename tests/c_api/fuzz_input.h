@@ -1,4 +1,4 @@
-// What fuzz targets of the C interface share: fields from the input, and what each failure says.
+// For fuzz targets of the C interface: fields from the input, and checks of failures.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace cgtree::testing {
 
-// Reads fields from the input; zeros behind its end.
+// Reads fields from the input; zeros after its end.
 struct Input {
   const std::uint8_t* data;
   std::size_t size;
@@ -27,7 +27,7 @@ struct Input {
   }
 };
 
-// Numbers for shapes and strides, as many as the largest count that is read without a refusal.
+// Numbers for shapes and strides: as many as the largest count that is accepted.
 struct Numbers {
   std::int64_t values[64];
 
@@ -46,7 +46,7 @@ inline void expect_named(cgt_status status) {
   CGTREE_CHECK(error.status == status && error.message[0] != '\0');
 }
 
-// A struct may end between the function and its argument, which is null then.
+// The context is null if the struct ends between the function and its argument.
 inline void count(void* counter) {
   if (counter != nullptr) ++*static_cast<int*>(counter);
 }
@@ -70,13 +70,13 @@ inline cgt_axis_options take_axis(Input& input, const char* name, const Numbers&
   return axis;
 }
 
-// Lives for the whole run.
+// Returns a context for the whole run.
 inline cgt_context fuzzed_context() {
   static const cgt_context made = [] {
     cgt_context context = nullptr;
     cgt_context_options options = {};
     options.struct_size = sizeof(options);
-    options.max_bytes = 64 << 20;  // buckets may be of any size
+    options.max_bytes = 64 << 20;  // buckets may have any size
     CGTREE_CHECK(cgt_context_create({CGT_DEVICE_HOST, 0}, &options, &context) == CGT_OK);
     return context;
   }();

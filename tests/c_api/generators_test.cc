@@ -1,4 +1,4 @@
-// Random numbers through C: in every phase, a call draws what an eager call would have drawn.
+// Random numbers through C: in every phase, a call draws the numbers of an eager call.
 #include <algorithm>
 #include <random>
 #include <thread>
@@ -41,7 +41,7 @@ class CApiGeneratorsTest : public CStepTest {
     if (HasFailure()) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed_));
   }
 
-  // () -> five uniform numbers, by a fill of the library's.
+  // () -> five uniform numbers, by a fill function of the library.
   OwnedFunction compile_uniform(cgt_generator generator,
                                 const cgt_function_options* options = nullptr) {
     return compile(

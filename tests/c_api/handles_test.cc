@@ -112,7 +112,7 @@ TEST_F(HandlesTest, OfManyThreadsThatDestroyAHandleOneDoes) {
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 4; ++thread) {
       threads.emplace_back([&] {
-        (void)cgt_context_synchronize(shared);  // works, or is refused
+        (void)cgt_context_synchronize(shared);  // succeeds, or is refused
         if (cgt_context_destroy(shared) == CGT_OK) ++done;
       });
     }
@@ -132,7 +132,7 @@ TEST_F(HandlesTest, ErrorsAreOfTheirThread) {
   EXPECT_THAT(last_error().where, HasSubstr(".cc:"));
 }
 
-// A table belongs to a type, so that each test has a type of its own.
+// A table is static for its type, so that each test needs another type.
 template <int Test>
 struct Kept {
   std::shared_ptr<int> number;

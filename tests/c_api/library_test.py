@@ -1,4 +1,4 @@
-"""libcgtree.so exports only the functions of the header, and needs only the system's libraries."""
+"""libcgtree.so exports only the functions of the header, and needs only system libraries."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ def output_of(*command):
     return subprocess.run(command, check=True, text=True, capture_output=True).stdout
 
 
-# Values, which do not grow.
+# Structs without a size field, which never grow.
 VALUES = {"cgt_device", "cgt_stream", "cgt_dims", "cgt_argument", "cgt_body", "cgt_axis_use",
           "cgt_axis_size", "cgt_philox_range"}
 

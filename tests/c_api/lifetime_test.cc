@@ -1,4 +1,4 @@
-// Telling, freezing, keeping and releasing memory through C.
+// Outcomes of calls, and freezing, keeping and releasing memory through C.
 #include "tests/c_api/step_fixture.h"
 
 namespace cgtree::testing {

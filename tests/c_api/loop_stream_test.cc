@@ -1,4 +1,4 @@
-// Loops that hand out rows through C: waits, rows that are drawn or lost, and handles.
+// Loops that hand out rows through C: waits, rows that are read or lost, and handles.
 #include <chrono>
 #include <set>
 #include <string>
@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 
 using OwnedLoopStream = Owned<cgt_loop_stream, cgt_loop_stream_destroy>;
 
-constexpr std::uint64_t kSeconds = 5'000'000;  // as microseconds: long enough for any row
+constexpr std::uint64_t kSeconds = 5'000'000;  // in microseconds: long enough for any row
 constexpr std::size_t kRowBytes = 2 * sizeof(float);
 
 class CLoopStreamTest : public CStepTest {
@@ -24,8 +24,8 @@ class CLoopStreamTest : public CStepTest {
     EXPECT_DONE(cgt_loop_stream_create(c_device(device()), row_bytes, rows, stream.out()));
     return stream;
   }
-  // (x, on) -> the number of rounds; y = x, and then at most `most` rounds of y += x, which hand
-  // out y.
+  // (x, on) -> the number of rounds; y = x, and then at most `most` rounds of y += x that hand out
+  // y.
   OwnedFunction compile_sums(cgt_loop_stream rows, std::int64_t most) {
     return compile([rows, most](const cgt_tensor* in, auto, cgt_tensor* out, auto) {
       const cgt_tensor y = copy_of(in[0]);
@@ -101,7 +101,7 @@ TEST_P(CLoopStreamTest, RowsMayBeDrawn) {
       seen.insert(values);
     }
   }
-  EXPECT_EQ(seen.size(), 6u);  // three of each seed, in each phase the same
+  EXPECT_EQ(seen.size(), 6u);  // three for each seed, equal in each phase
 }
 
 TEST_P(CLoopStreamTest, RowsThatAreLostOrTooLargeAreNamed) {

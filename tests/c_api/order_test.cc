@@ -52,7 +52,7 @@ class CApiOrderTest : public ::testing::Test {
         .struct_size = sizeof(options), .sync = sync, .consumer = &c_consumer_};
     return cgt_tensor_from_cai(&foreign, nullptr, nullptr, &options, out.out());
   }
-  // The calls that an import, and then the last release, make.
+  // Returns the calls of an import, and those of the last release.
   std::pair<Calls, Calls> around(std::optional<StreamRef> producer,
                                  cgt_sync_policy sync = CGT_SYNC_DEFAULT) {
     OwnedTensor tensor;
@@ -120,7 +120,7 @@ TEST_F(CApiOrderTest, WithNothingPendingThereIsNoStream) {
   EXPECT_EQ(order(), Calls{});
 }
 
-// A stream that was destroyed is refused by its device.
+// The device refuses a destroyed stream.
 TEST_F(CApiOrderTest, ADeadStreamIsNamed) {
   cgt_stream stream = {};
   EXPECT_DONE(cgt_stream_create(c_device(device_), 0, &stream));

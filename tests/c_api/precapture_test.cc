@@ -1,4 +1,4 @@
-// Precapture through C: the sizes that are recorded, the report, and callbacks that fail.
+// Precapture through C: the recorded sizes, the report, and callbacks that fail.
 #include <stdexcept>
 
 #include "tests/c_api/axis_fixture.h"
@@ -14,7 +14,7 @@ class CApiPrecaptureTest : public CAxisTest {
   using Sizes = std::vector<std::int64_t>;
   using Make = std::function<cgt_status(std::int64_t, cgt_tensor*)>;
 
-  // Of inputs that are made inside the callback, unless `make_` says otherwise.
+  // Options with make_inputs: the callback makes the inputs, or calls `make_`.
   cgt_precapture_options options() {
     cgt_precapture_options options = {.struct_size = sizeof(options)};
     options.input_count = 1;
@@ -30,7 +30,7 @@ class CApiPrecaptureTest : public CAxisTest {
     };
     return options;
   }
-  // Of the same inputs.
+  // Options with the same inputs.
   cgt_learn_options learn_options(void (*release)(void*)) {
     cgt_learn_options made = {.struct_size = sizeof(made)};
     made.input_count = 1;
@@ -39,7 +39,7 @@ class CApiPrecaptureTest : public CAxisTest {
     made.release = release;
     return made;
   }
-  // Precaptures, or predicts.
+  // Precaptures, or predicts. Returns the report.
   nlohmann::json report(cgt_function function, const cgt_precapture_options& options,
                         decltype(&cgt_function_precapture) run = cgt_function_precapture) {
     return nlohmann::json::parse(text_of(run, function, &options));
@@ -72,7 +72,7 @@ TEST_P(CApiPrecaptureTest, EveryBucketIsRecordedTheLargestFirstAndReported) {
   for (std::int64_t size = 1; size <= 8; ++size)
     expect_affine(function, size);
   EXPECT_EQ(stats(function)["replays"], 8);
-  EXPECT_EQ(stats(function)["recordings"], 6);  // two places for each
+  EXPECT_EQ(stats(function)["recordings"], 6);  // two places for each size
   EXPECT_EQ(outcomes(report(function, options))[0], R"({"n":8} already_there)");
 }
 

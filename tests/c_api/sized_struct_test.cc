@@ -1,4 +1,5 @@
-// Structs that grow from version to version, between callers and libraries of different versions.
+// Structs that grow from version to version, passed between callers and libraries of different
+// versions.
 #include "bindings/c/sized_struct.h"
 
 #include <gtest/gtest.h>

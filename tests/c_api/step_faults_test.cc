@@ -1,4 +1,4 @@
-// Step functions through C: everything that they may do wrong.
+// Step functions through C: all possible faults.
 #include <stdexcept>
 #include <thread>
 
@@ -24,7 +24,7 @@ TEST_P(StepFaultsTest, AnExceptionThatLeavesItIsAnErrorAndLeavesNoTrace) {
 
   throws = false;
   EXPECT_DONE(call(function, x, y));
-  throws = true;  // while recording
+  throws = true;  // in the recording
   EXPECT_FAILS(call(function, x, y), CGT_STEP_THREW, "'decode' threw: no such token");
   y = OwnedTensor();
   throws = false;

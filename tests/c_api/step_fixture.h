@@ -1,4 +1,5 @@
-// CStepTest: a fixture for C step functions on each device, which checks that no handle is left.
+// CStepTest: a fixture for C step functions on each device; checks at the end that no handle is
+// left.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -34,7 +35,7 @@ inline StreamRef current() {
                    static_cast<StreamHandle>(stream.native));
 }
 
-// y = 2x + 1, through handles alone.
+// y = 2x + 1, with handles only.
 inline cgt_status affine_step(const cgt_tensor* inputs, std::size_t, cgt_tensor* outputs,
                               std::size_t) {
   const cgt_tensor_info x = info_of(inputs[0]);
@@ -82,7 +83,7 @@ class CStepTest : public ::testing::TestWithParam<DeviceUnderTest> {
   nlohmann::json stats(cgt_function function) {
     return nlohmann::json::parse(text_of(cgt_function_stats_json, function));
   }
-  // Whether the function, told to behave, warms up, records and replays as if nothing had been.
+  // Expects that the function, whose faults are switched off, warms up, records and replays.
   void expect_to_work(cgt_function function) {
     for (int i = 0; i < 4; ++i) {
       OwnedTensor x = make_tensor_of(device(), {1.0f * i, 2}), y;

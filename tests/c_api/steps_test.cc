@@ -1,4 +1,4 @@
-// Step functions through C: everything that they may do.
+// Step functions through C: all permitted actions.
 #include <signal.h>
 
 #include <filesystem>
@@ -110,7 +110,7 @@ TEST_P(StepsTest, CallsLaunchOnTheStreamThatIsPushed) {
   EXPECT_FAILS(cgt_stream_pop(), CGT_INVALID_ARGUMENT, "no cgt_stream_push() is open");
   EXPECT_FAILS(cgt_current_stream(&where), CGT_INVALID_ARGUMENT, "");
 
-  EXPECT_DONE(cgt_stream_destroy(mine));  // the context leaves it
+  EXPECT_DONE(cgt_stream_destroy(mine));  // the context moves to another stream
   EXPECT_DONE(cgt_context_stream(context_, &where));
   EXPECT_NE(where.native, mine.native);
   EXPECT_DONE(call(function, x, y));
@@ -142,7 +142,7 @@ TEST_P(StepsTest, MemoryThatAnotherStreamReadsIsNotUsedAgainBeforeItHasBeenRead)
   EXPECT_DONE(cgt_stream_destroy(mine));
   std::size_t bytes = 1;
   EXPECT_DONE(cgt_context_trim(context_, &bytes));
-  EXPECT_EQ(bytes, 0u);  // the recordings use all there is
+  EXPECT_EQ(bytes, 0u);  // the recordings need all of the memory
 }
 
 TEST_P(StepsTest, MemoryThatIsNoTensorIsDeclaredByNameAndItsRecordingsGoWithIt) {
@@ -187,7 +187,7 @@ TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
   EXPECT_DONE(cgt_context_release_captured(context_, id + 1, &released));
   EXPECT_EQ(released, 0u);
   EXPECT_DONE(cgt_context_release_captured(context_, id, &released));
-  EXPECT_EQ(released, 2u);  // input and output
+  EXPECT_EQ(released, 2u);  // of the input and the output
   EXPECT_DONE(cgt_context_release_captured(context_, 0, nullptr));
   EXPECT_DONE(cgt_stream_retire(mine));
   EXPECT_DONE(cgt_stream_destroy(mine));
@@ -236,7 +236,7 @@ TEST_P(StepsTest, WhatAStepMakesDiesWithItAndItsInputsHandlesToo) {
 TEST_P(StepsTest, AnInputThatTheStepDestroysStaysUntilTheCallIsOver) {
   cgt_tensor victim = nullptr;
   const OwnedFunction function = compile([&](const cgt_tensor* inputs, auto... rest) {
-    EXPECT_DONE(cgt_tensor_destroy(victim));  // the caller's own handle of the input
+    EXPECT_DONE(cgt_tensor_destroy(victim));  // the caller's handle of the input
     EXPECT_FAILS(cgt_tensor_destroy(victim), CGT_INVALID_HANDLE, "destroyed");
     return affine_step(inputs, rest...);
   });
@@ -325,7 +325,7 @@ TEST_P(StepsTest, AWatchSaysHowFarReplaysHaveCome) {
   Owned<cgt_progress_watch, cgt_progress_watch_destroy> with_defaults;
   EXPECT_DONE(cgt_progress_watch_create(nullptr, with_defaults.out()));
   EXPECT_DONE(cgt_context_watch_progress(context_, with_defaults));
-  with_defaults.reset();  // the context keeps it
+  with_defaults.reset();  // the context owns it
 
   const cgt_progress_options unknown = {.struct_size = sizeof(unknown), .flags = 1u << 9};
   cgt_progress_watch none = nullptr;

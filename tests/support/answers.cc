@@ -1,4 +1,4 @@
-// Writes the answers when the program's tests have run.
+// Writes the answers after the program's tests.
 #include "tests/support/answers.h"
 
 #include <gtest/gtest.h>

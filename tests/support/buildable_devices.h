@@ -1,4 +1,4 @@
-// The devices under test for which kernels can be built here.
+// The devices under test for which kernels can be built on this machine.
 #pragma once
 
 #include <cstdio>
@@ -10,8 +10,8 @@
 
 namespace cgtree::testing {
 
-// A GPU host needs a driver and may have no compiler: its GPU is then left out, with a word about
-// it, and not skipped, which would be a failure there.
+// A GPU host needs a driver and may have no compiler: its GPU is then left out with a message, and
+// not skipped, which would be a failure on that host.
 inline std::vector<DeviceUnderTest> buildable_devices() {
   std::vector<DeviceUnderTest> devices = devices_under_test();
   std::erase_if(devices, [](const DeviceUnderTest& device) {

@@ -15,21 +15,20 @@ struct TracedCall {
   std::thread::id thread;
   const char* function;
   CallKind kind;
-  StreamHandle stream;  // kNull where the function has none
+  StreamHandle stream;  // kNull if the function has none
   Code code;
-  bool is_captured;  // a capture that began through the trace was open
+  bool is_captured;  // a capture begun through the trace was open
 };
 
-// Returns "launch on stream 0x7: 900" and the like, for messages.
+// Returns text such as "launch on stream 0x7: 900", for messages.
 std::string to_string(const TracedCall& call);
 
-// It works over every device. Attributes, last errors and functions that map memory are not
-// traced.
+// Works with every device. Attributes, last errors and functions that map memory are not traced.
 //
 // Thread safety: any thread.
 class CallTrace final : private CallHook {
  public:
-  // Requires that `target` outlives it.
+  // Requires: `target` outlives the trace.
   explicit CallTrace(DeviceAPI& target) : device_(target, *this) {}
 
   DeviceAPI& device() noexcept { return device_; }

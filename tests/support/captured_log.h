@@ -1,4 +1,4 @@
-// CapturedLog: what is logged while it lives, instead of on standard error.
+// CapturedLog: collects the log during its lifetime, instead of standard error.
 #pragma once
 
 #include <mutex>
@@ -9,7 +9,7 @@
 
 namespace cgtree::testing {
 
-// One at a time.
+// At most one exists at a time.
 class CapturedLog {
  public:
   explicit CapturedLog(LogLevel least = LogLevel::kWarn) {

@@ -1,4 +1,4 @@
-// Looks inside a context, and shows that nothing of it is left.
+// Checks a context's invariants, and that nothing is left after its end.
 #include "tests/support/core_fixture.h"
 
 #include <cstdio>

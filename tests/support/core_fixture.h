@@ -1,5 +1,5 @@
-// TreeTest: a context on each device, and at the end proof that nothing is left behind. It uses the
-// core alone.
+// TreeTest: a context on each device, with a check at the end that nothing is left. It uses the
+// core only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
     make_context({});
   }
 
-  // Whatever a test has made in its body is gone by now: so must be the engine, the outputs and
-  // the pools' segments.
+  // Objects of the test's body are destroyed by now: requires that the engine, the outputs and the
+  // pools' segments are, too.
   void TearDown() override;
 
   void make_context(ContextOptions options) {
@@ -48,7 +48,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
     context_.emplace(device(), options);
   }
 
-  // CGTREE_POOLS_GROW_IN_PLACE=1 runs the same tests on pools of the other kind.
+  // CGTREE_POOLS_GROW_IN_PLACE=1 runs the same tests on pools that grow in place.
   static bool pools_grow_in_place() {
     const char* const value = std::getenv("CGTREE_POOLS_GROW_IN_PLACE");
     return value != nullptr && std::string_view(value) == "1";
@@ -65,10 +65,10 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
   std::shared_ptr<Engine> engine() { return context_->share_engine(); }
   ContextStats stats() { return context_->stats(); }
 
-  // From [-1, 1), multiples of 2^-23, so that sums and small multiples are exact.
+  // Numbers from [-1, 1), multiples of 2^-23, so that sums and small multiples are exact.
   std::vector<float> random_floats(std::int64_t count) {
     std::vector<float> values(static_cast<std::size_t>(count));
-    for (float& value : values)  // a distribution takes ten times as long where nothing is inlined
+    for (float& value : values)  // a distribution would be ten times slower without inlining
       value = static_cast<float>(random_() >> 8) * 0x1p-23F - 1;
     return values;
   }
@@ -87,8 +87,8 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
     return x;
   }
 
-  // Requires: f makes 2 x on the way, and returns it, and its last three of four elements in memory
-  // outside of the pools. No capture of that becomes a recording.
+  // Requires: f computes 2 x, and returns it and its last three of four elements in memory outside
+  // the pools. Expects that these results stay, and that no capture becomes a recording.
   template <typename Function>
   void expect_results_elsewhere_stay(const Function& f) {
     std::vector<std::pair<Tensor, Tensor>> held;
@@ -117,7 +117,7 @@ class TreeTest : public ::testing::TestWithParam<DeviceUnderTest> {
   std::mt19937 random_;
   std::unique_ptr<CountingSegments> segments_;
   std::optional<Context> context_;
-  std::size_t persistent_ = 0;  // storages that a test leaves behind on purpose
+  std::size_t persistent_ = 0;  // storages that a test leaks on purpose
 };
 
 inline std::string device_name(const ::testing::TestParamInfo<DeviceUnderTest>& info) {

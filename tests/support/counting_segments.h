@@ -1,4 +1,4 @@
-// CountingSegments: a device's segments, counted; refuses the n-th request when told to.
+// CountingSegments: a device's segments, counted; can refuse one request.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ class CountingSegments final : public SegmentSource {
 
   int held() const { return held_; }
   int requests() const { return requests_; }
-  // Number of the request to refuse, from 0; -1 refuses none.
+  // The number of the request to refuse, from 0; -1 refuses none.
   int refuse_at = -1;
 
  private:

@@ -1,4 +1,4 @@
-// Makes and destroys what a test needs on a device.
+// Makes and destroys objects of a device for tests.
 #include "tests/support/device_bench.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace cgtree::testing {
 namespace {
 
-// What is destroyed may be destroyed already; the test has checked that itself.
+// The test may have destroyed an object already, and has checked that itself.
 void ignore(Code) {
 }
 

@@ -1,4 +1,5 @@
-// DeviceBench: a device with what a test makes on it, which is all destroyed at the end.
+// DeviceBench: a device with the objects that a test makes on it, which are all destroyed at the
+// end.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace cgtree::testing {
 
-// Helpers throw DeviceError if they fail. `api` and `graphs` are for the functions under test.
+// Helpers throw DeviceError on failure. `api` and `graphs` are for the functions under test.
 class DeviceBench {
  public:
   explicit DeviceBench(const DeviceUnderTest& device) : api(*device.api), graphs(device.graphs()) {}
@@ -34,12 +35,12 @@ class DeviceBench {
 
   Code fill(StreamHandle stream, float* x, float value, std::int64_t count = 1);
   Code add_one(StreamHandle stream, float* x, std::int64_t count = 1);
-  // Makes what `to` does next wait for all work of `from` so far.
+  // Makes later work of `to` wait for all work of `from` so far.
   void order(StreamHandle from, StreamHandle to);
 
   CaptureInfo info(StreamHandle stream);
   std::size_t node_count(GraphHandle graph);
-  // Waits for the device. Requires that no capture is open.
+  // Waits for the device. Requires: no capture is open.
   float read(const float* x);
 
   DeviceAPI& api;

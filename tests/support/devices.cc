@@ -28,7 +28,7 @@ std::uint64_t seed() {
   return seed;
 }
 
-// The device itself, or the mutant of it that CGTREE_MUTANT names, the same at each call.
+// Returns the device, or the mutant of it named by CGTREE_MUTANT; the same object at each call.
 DeviceAPI* mutated(DeviceAPI& device) {
   const char* const name = std::getenv("CGTREE_MUTANT");
   if (name == nullptr) return &device;

@@ -1,4 +1,4 @@
-// Reads metrics line by line with one regular expression for each kind of line.
+// Reads metrics line by line, with a regular expression for each kind of line.
 #include "tests/support/exposition.h"
 
 #include <gtest/gtest.h>

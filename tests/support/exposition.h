@@ -1,4 +1,4 @@
-// Reads the text exposition format of Prometheus, strictly: what it does not know is a failure.
+// Reads the text exposition format of Prometheus, strictly: unknown lines are failures.
 #pragma once
 
 #include <map>
@@ -13,16 +13,16 @@ struct Exposition {
   std::map<std::string, std::string> types;
   std::map<std::string, double> series;
 
-  // Returns the value; fails the test if there is no such series.
+  // Returns the value; fails the test if the series does not exist.
   double operator[](const std::string& name) const;
   // Returns the family of a series: its name without labels, and without the suffix of a histogram.
   std::string family(const std::string& name) const;
-  // Whether the series may only rise: a counter's, or one of a histogram.
+  // Returns true if the series may only rise: that of a counter, or of a histogram.
   bool is_counter(const std::string& name) const;
 };
 
-// Fails the test for a line of another form, a family that is written twice or lacks HELP or TYPE,
-// a series that is written twice, and one outside its family.
+// Fails the test for an unknown line, a family that appears twice or lacks HELP or TYPE, a series
+// that appears twice, and a series outside its family.
 Exposition parse_exposition(std::string_view text);
 
 }  // namespace cgtree::testing

@@ -1,4 +1,4 @@
-// Forwards to the host device, counts, and fails where told to.
+// Forwards calls to the host device, counts them, and fails the armed one.
 #include "tests/support/failing_device.h"
 
 #include "interop/device/device.h"
@@ -23,7 +23,7 @@ bool may_fail(const DeviceCall& call) {
 
 class Faults final : public CallHook {
  public:
-  // A call that fails has no effect, except that frees and destroys happen.
+  // A failing call has no effect, except that frees and destroys happen.
   Code around(const DeviceCall& call, Forward forward) override {
     if (destroys(call.kind)) {
       const Code code = forward();
@@ -92,7 +92,7 @@ class FailingApi final : public ForwardingDevice {
         faults(hook) {}
 
   std::string_view name() const noexcept override { return "failing"; }
-  // Calls that map memory would not be counted.
+  // Reports no mapping, because calls that map memory would not be counted.
   AttributeValue attribute(int id, DeviceAttribute attribute) noexcept override {
     if (attribute == DeviceAttribute::kSupportsMapping) return std::int64_t{0};
     return ForwardingDevice::attribute(id, attribute);

@@ -1,4 +1,4 @@
-// FailingDevice: the host device as a kind of its own, whose k-th call returns an error.
+// FailingDevice: a registered host device whose k-th call returns an error.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@ namespace cgtree::testing {
 
 // A Fault says which call fails.
 struct Fault {
-  long at = -1;  // its number, from 0; negative: no call
+  long at = -1;  // the call's number, from 0; negative: no call
   Code code = Code::kUnknown;
-  std::string function;          // count only calls of this function; empty: all
-  std::optional<CallKind> kind;  // count only calls of this kind
+  std::string function;          // counts only calls of this function; empty: all
+  std::optional<CallKind> kind;  // counts only calls of this kind
 };
 
-// Calls are counted while armed. A call that fails has no effect, except that a free, a destroy and
-// the end of a capture have happened.
+// Calls are counted while the device is armed. A failing call has no effect, except that a free, a
+// destroy or the end of a capture happens.
 //
 // Thread safety: one thread.
 class FailingDevice {
@@ -30,10 +30,10 @@ class FailingDevice {
   Device device() const noexcept;
   void arm(const Fault& fault);
   void disarm() noexcept;
-  // Return the calls since arm(), and the function that failed; empty if none has.
+  // Return the number of calls since arm(), and the function that failed, or "".
   long calls() const noexcept;
   const std::string& failed_function() const noexcept;
-  // Returns how many allocations, streams, events, graphs and executables exist.
+  // Returns the number of allocations, streams, events, graphs and executables that exist.
   long outstanding() const noexcept;
 
  private:

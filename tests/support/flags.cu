@@ -10,7 +10,7 @@ namespace {
 struct Compare {
   const float* x;
   std::int32_t* flag;
-  double limit;  // as wide as the rest
+  double limit;  // of 8 bytes: no padding between arguments
   CGTREE_HOST_DEVICE void operator()(std::int64_t) const { *flag = *x > limit ? 1 : 0; }
 };
 

@@ -1,4 +1,4 @@
-// Tensors that say which way a branch or loop goes, the same on every device.
+// Kernels that write the conditions of branches and loops, the same on every device.
 #pragma once
 
 #include "interop/tensor/tensor.h"

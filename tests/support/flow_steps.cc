@@ -1,4 +1,4 @@
-// Draws flows, and runs them on both sides.
+// Draws flows, and runs them on a device and in plain arithmetic.
 #include "tests/support/flow_steps.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kMostDeep = 3;
 
-// Factors are powers of two and shifts multiples of 1/4: both sides round alike.
+// Factors are powers of two and shifts multiples of 1/4: device and host round alike.
 Flow draw(std::mt19937& random, int depth, bool draws) {
   const auto pick = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));

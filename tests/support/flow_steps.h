@@ -13,18 +13,18 @@
 
 namespace cgtree::testing {
 
-// A Flow is work on one tensor whose first element says which way to go.
+// Work on one tensor, whose first element selects the branches.
 struct Flow {
   enum class Kind {
     kUpdate,   // x = scale * x + shift
-    kScratch,  // the same by way of a tensor of its own
-    kFork,     // the same on a side stream, where x += uniform(), too, if it draws
+    kScratch,  // the same by way of a temporary tensor
+    kFork,     // the same on a side stream, with x += uniform() if it draws
     kBoth,     // parts[0], then parts[1]
     kBranch,   // parts[0] if x[0] > limit, else parts[1], if there is one
     kChoose,   // part number floor(4 * x[0])
     kLoop,     // parts[0] while x[0] > limit, at most `rounds` times
-    kResult,   // as kUpdate if x[0] > limit, else parts[0], as what a branch returns
-    kBeside,   // parts[0] if x[0] > limit; then x += what a side stream has made of x meanwhile
+    kResult,   // as kUpdate if x[0] > limit, else parts[0]; the result of a branch
+    kBeside,   // parts[0] if x[0] > limit, beside a side stream; then x += its result
     kDraw,     // x += uniform()
   };
 
@@ -33,28 +33,30 @@ struct Flow {
   float shift = 0;
   float limit = 0;
   int rounds = 1;
-  bool is_flag_outside = false;  // the flag is made outside of the body, else in it
+  bool is_flag_outside = false;  // the flag is made before the body, not inside it
   bool draws = false;
   std::vector<Flow> parts;
 };
 
-// Branches and loops up to three deep. `draws`: some of them, and what is around them, draw.
+// Draws branches and loops up to three deep. `draws`: some bodies, and code around them, draw
+// random numbers.
 Flow draw_flow(std::mt19937& random, bool draws = false);
 
-// The side streams of flows. A stream that is forked stays in its capture, so that those of a body
-// are not those of what is around it.
+// Returns the side streams for flows. A forked stream stays in its capture, so each depth has
+// separate streams.
 std::vector<Stream> flow_sides(Device device);
 
-// Returns whether there is a loop in it.
+// Returns true if the flow has a loop.
 bool has_loop(const Flow& flow);
 
-// Runs it on `x`, which is contiguous, on current_stream(). `sides`: see flow_sides(). `generator`:
-// what it draws from; may be null if it does not. `rows`: where each round of a loop that is in no
-// other one hands out x; may be null.
+// Runs the flow on `x`, which is contiguous, on current_stream(). `sides`: see flow_sides().
+// `generator`: for draws; may be null without them. `rows`: receives x in each round of an
+// outermost loop; may be null.
 void run_flow(const Flow& flow, const Tensor& x, std::span<const Stream> sides,
               const Generator* generator = nullptr, LoopStream* rows = nullptr);
-// The same. Requires: values is not empty. `at`: the position of the generator. `is_stopped`: the
-// next loop that hands out rows ends with its first round, if it is set, and clears it.
+// Runs the flow in plain arithmetic. Requires: values is not empty. `at`: the position of the
+// generator. `is_stopped`: if set, the next loop that hands out rows ends after its first round and
+// clears it.
 void run_flow(const Flow& flow, std::vector<float>& values, PhiloxPosition* at = nullptr,
               std::vector<std::vector<float>>* rows = nullptr, bool* is_stopped = nullptr);
 

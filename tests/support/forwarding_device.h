@@ -1,4 +1,4 @@
-// ForwardingDevice: a device in front of another, with one hook through which every call goes.
+// ForwardingDevice: a device in front of another, with a hook around every call.
 #pragma once
 
 #include <chrono>
@@ -19,18 +19,18 @@ enum class CallKind {
   kWork,         // enqueued or captured
   kCapture,      // begin, end, mode
   kGraph,        // adds to a graph, or changes an executable one
-  kQuery,        // queries, and waits for nothing
+  kQuery,        // queries, which do not wait
   kSynchronize,  // the host waits
 };
 
 struct DeviceCall {
   const char* function;
   CallKind kind;
-  StreamHandle stream = StreamHandle::kNull;  // kNull where the function has none
+  StreamHandle stream = StreamHandle::kNull;  // kNull if the function has none
 };
 
-// A Forward is the call itself, borrowed for the call of around(). It does not allocate, since
-// tests may exhaust memory.
+// The forwarded call, valid only during around(). It does not allocate, because tests may exhaust
+// memory.
 class Forward {
  public:
   template <typename Function>
@@ -57,7 +57,7 @@ class CallHook {
 
 class ForwardingGraphs : public GraphAPI {
  public:
-  // Requires that both outlive it.
+  // Requires: both outlive the object.
   ForwardingGraphs(DeviceAPI& target, CallHook& hook) : target_(&target), hook_(&hook) {}
 
   Code create_event(EventHandle* event) override;
@@ -106,7 +106,7 @@ class ForwardingGraphs : public GraphAPI {
   Code set_capture_dependencies(StreamHandle stream,
                                 std::span<const NodeHandle> dependencies) override;
 
-  // The hook does not see the next five.
+  // The next five functions are not passed to the hook.
   Code create_timed_event(EventHandle* event) override {
     return target().create_timed_event(event);
   }
@@ -164,7 +164,7 @@ class ForwardingDevice : public DeviceAPI {
   Code stream_partition(StreamHandle stream, std::uint64_t* partition) override;
   Code synchronize_device(int id) override;
   GraphAPI* graphs() noexcept override { return graphs_.get(); }
-  // The hook does not see functions that map memory.
+  // Functions that map memory are not passed to the hook.
   Code mapping_granularity(int id, std::size_t* bytes) override {
     return target_->mapping_granularity(id, bytes);
   }
@@ -185,7 +185,7 @@ class ForwardingDevice : public DeviceAPI {
     return target_->unmap_memory(address, bytes);
   }
 
-  // Requires that nothing made on the old target is used on the new one.
+  // Requires: objects made on the old target are not used on the new one.
   void set_target(DeviceAPI& target) noexcept {
     target_ = &target;
     graphs_->set_target(target);

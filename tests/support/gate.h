@@ -1,4 +1,4 @@
-// A Gate holds up a stream, on devices where work that is enqueued runs later.
+// A Gate blocks a stream, on devices where enqueued work runs later.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace cgtree::testing {
 
-// A Gate is work that keeps a stream busy, which may be destroyed meanwhile, until it is opened;
-// for kMost, so that a test that waits for it fails in place of hanging.
+// Work that keeps a stream busy until open() is called, or for at most kMost, so that a test that
+// waits for it fails and does not hang. The stream may be destroyed meanwhile.
 class Gate {
  public:
   explicit Gate(StreamRef stream) {
@@ -28,7 +28,7 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // Returns whether the work behind it still waits.
+  // Returns true if work behind the gate still waits.
   bool is_closed() const { return !has_ended_; }
   void open() {
     if (!is_open_.exchange(true)) opened_.set_value();
@@ -49,7 +49,7 @@ class Gate {
   std::atomic<bool> has_ended_ = false;
 };
 
-// The host device with a thread for each stream, and GPUs.
+// Returns the host device with a thread for each stream, and GPUs.
 inline std::vector<DeviceUnderTest> devices_that_work_later() {
   constexpr auto kType = static_cast<DeviceType>(static_cast<int>(DeviceType::kFirstUserType) + 12);
   static DeviceAPI* const threads = [] {

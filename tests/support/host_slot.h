@@ -1,4 +1,5 @@
-// HostSlot: a kind of device of its own; tests put one host device after the other behind it.
+// HostSlot: a registered device whose implementation tests may replace by one host device after
+// another.
 #pragma once
 
 #include "interop/device/device.h"
@@ -6,14 +7,14 @@
 
 namespace cgtree::testing {
 
-// A registered device lives as long as the process; the device behind the slot does not.
+// A registered device lives as long as the process; the host device behind it does not.
 class HostSlot {
  public:
   // Registers it on first use.
   static HostSlot& instance();
 
   Device device() const noexcept;
-  // Requires that nothing made before is used afterwards, and that `device` outlives its use.
+  // Requires: objects made before are not used afterwards, and `device` outlives its use.
   void put(DeviceAPI& device) noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Asks the engine of a context.
+// Reads facts from the engine of a context.
 #include "tests/support/inside.h"
 
 #include "cgtree/tree/engine.h"

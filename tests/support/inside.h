@@ -1,4 +1,4 @@
-// Looks inside a context: facts that tests ask for, and that users need not know.
+// The inside of a context: facts for tests that users do not need.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace cgtree::testing {
 
 // Aborts if an invariant of the context does not hold.
 void validate(const Context& context);
-// Throws ConcurrentUse if a thread is inside.
+// Throws ConcurrentUse if a thread is inside the context.
 void check_idle(const Context& context);
 std::size_t recordings_of(const Context& context);
-// Returns true if replays tell extensions of themselves.
+// Returns true if replays call extensions.
 bool watches_replays(const Context& context);
 // Returns true if the address lies in a pool of the context.
 bool owns(const Context& context, const void* address);

@@ -25,10 +25,10 @@ class MadeUpSegmentSource final : public SegmentSource {
 
  private:
   const std::size_t capacity_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all members below
   std::map<std::uintptr_t, std::size_t> held_;
   std::set<std::pair<std::size_t, std::uintptr_t>> freed_;  // bytes, address
-  std::uintptr_t end_ = std::uintptr_t{1} << 40;  // the first address that was never handed out
+  std::uintptr_t end_ = std::uintptr_t{1} << 40;            // the first address that was never used
   std::size_t bytes_ = 0;
 };
 

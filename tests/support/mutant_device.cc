@@ -1,4 +1,4 @@
-// Forwards all functions but the faulty ones.
+// Forwards all functions except the faulty ones.
 #include "tests/support/mutant_device.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace cgtree::testing {
 namespace {
 
-// Faults that are only another number.
+// Faults that only change the error number.
 struct CodeFault {
   const char* name;
   const char* function;  // null: every function
@@ -76,7 +76,7 @@ constexpr const char* kOtherFaults[] = {
     "SynchronizeDoesNotWait",
 };
 
-// Arguments that a kernel reads where the caller has them.
+// Kernel arguments that are read from the caller's memory.
 struct ByReference {
   HostBody body;
   std::array<const void*, kMaxKernelArguments> arguments;

@@ -1,4 +1,4 @@
-// A host device with a deliberate fault, to see that the conformance tests find it.
+// A host device with a deliberate fault, which the conformance tests must find.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,12 @@
 
 namespace cgtree::testing {
 
-// Returns the names of the faults. tests/interop/mutation_test.py says which test finds each. One
-// of them, "None", is no fault.
+// Returns the names of the faults. tests/interop/mutation_test.py has the test that finds each. The
+// name "None" is a device without a fault.
 std::vector<std::string> mutants();
 
-// Returns `target` with that fault. Requires that `target` outlives it, and a name of mutants().
+// Returns `target` with that fault. Requires: `target` outlives it, and the name is one of
+// mutants().
 std::unique_ptr<DeviceAPI> make_mutant(std::string_view name, DeviceAPI& target);
 
 }  // namespace cgtree::testing

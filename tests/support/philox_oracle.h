@@ -1,4 +1,4 @@
-// PhiloxOracle: what a generator must draw, computed plainly and on its own.
+// PhiloxOracle: the draws that are expected of a generator, by an independent implementation.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class PhiloxOracle {
   }
 
  private:
-  // The paper's own formulation: two multiplications, a permutation, and the keys' Weyl sequence.
+  // The formulation of the paper: two multiplications, a permutation, and the keys' Weyl sequence.
   std::array<std::uint32_t, 4> block(std::uint64_t number) const {
     std::array<std::uint32_t, 4> x = {static_cast<std::uint32_t>(number % (1ull << 32)),
                                       static_cast<std::uint32_t>(number / (1ull << 32)), 0, 0};

@@ -1,4 +1,4 @@
-// Draws with a PhiloxRange in a body of its own.
+// Draws with a PhiloxRange in the body of a test kernel.
 #include "tests/support/random_steps.h"
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// A kernel of a user's own that draws, the same on every device.
+// A user's kernel that draws random numbers, the same on every device.
 #pragma once
 
 #include "interop/random/generator.h"
@@ -6,10 +6,10 @@
 
 namespace cgtree::testing {
 
-// A new tensor: x plus a uniform number for each element, from a block of its own each.
+// Returns a new tensor: x plus a uniform number for each element, with a separate block for each.
 Tensor add_noise(const Tensor& x, const Generator& generator);
 
-// A kernel that fails while *refused is true; on the host device only.
+// Launches a kernel that fails while *refused is true; on the host device only.
 void launch_refusable(const bool* refused);
 
 }  // namespace cgtree::testing

@@ -1,2 +1,2 @@
-// The drawing kernel where there is no nvcc.
+// The drawing kernel for builds without nvcc.
 #include "tests/support/random_steps.cu"

@@ -1,4 +1,4 @@
-// run_on_ranks(): a thread for each rank of a test, and the device that it works on.
+// run_on_ranks(): a thread for each rank of a test, and the rank's device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 
 namespace cgtree::testing {
 
-// Calls body(rank) on a thread for each rank, and waits for all. What it throws fails the test.
+// Calls body(rank) on a thread for each rank, and waits for all. An exception of a body fails the
+// test.
 inline void run_on_ranks(int size, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
@@ -29,8 +30,8 @@ inline void run_on_ranks(int size, const std::function<void(int)>& body) {
     thread.join();
 }
 
-// Devices of the kind of `first`, one for each rank as long as there are enough, then from the
-// first on again.
+// Returns the device of a rank: devices of the kind of `first`, one per rank while there are
+// enough, then from the first on again.
 inline Device device_of_rank(Device first, int rank) {
   int count = 1;
   while (device_api(first).has_device(count))

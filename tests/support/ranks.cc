@@ -46,7 +46,7 @@ unsigned ranks_seed() {
   return seed;
 }
 
-// Devices are registered for good.
+// Registered devices live as long as the process.
 const std::vector<RanksUnderTest>& host_ranks() {
   static const auto* const all = [] {
     auto* const threads = make_host_device({.executor = HostExecutor::kThreads}).release();

@@ -1,4 +1,4 @@
-// The devices that tests of several ranks run on: the host device with each executor, and GPUs.
+// The devices for tests of several ranks: the host device with each executor, and GPUs.
 #pragma once
 
 #include <chrono>
@@ -17,32 +17,32 @@ namespace cgtree::testing {
 struct RanksUnderTest {
   std::string name;
   DeviceType type;
-  int most;                                                 // ranks, one for each device
+  int most;                                                 // ranks at most, one for each device
   std::function<std::vector<std::string>()> findings = {};  // of strict mode, since the last call
-  std::string missing = {};         // why they are not there; empty if they are
-  bool is_too_few_devices = false;  // a skip is no failure: there is a GPU, but not two
+  std::string missing = {};         // the reason why they are missing; empty if they are not
+  bool is_too_few_devices = false;  // a skip is permitted: there is a GPU, but not two
 
   std::vector<std::unique_ptr<Collectives>> make(
       int size, std::chrono::milliseconds limit = kCollectivesTimeLimit) const;
   friend void PrintTo(const RanksUnderTest& ranks, std::ostream* out) { *out << ranks.name; }
 };
 
-// Returns the host device with each executor, which are registered as devices of the user's.
+// Returns the host device with each executor, registered as user devices.
 const std::vector<RanksUnderTest>& host_ranks();
-// Returns those, and where built with CUDA the GPUs.
+// Returns host_ranks(), and the GPUs in builds with CUDA.
 std::vector<RanksUnderTest> ranks_under_test();
 
 // Returns the seed of the random executors.
 unsigned ranks_seed();
 
-// Calls `body` with each end on a thread of its own, waits for all, and only then ends them. If one
-// throws, the test fails, and the communicator is aborted.
+// Calls `body` with each end on a separate thread, waits for all threads, and then destroys the
+// ends. If a body throws, the test fails, and the communicator is aborted.
 void run_ranks(std::vector<std::unique_ptr<Collectives>> ends,
                const std::function<void(std::shared_ptr<Collectives>)>& body);
 
 }  // namespace cgtree::testing
 
-// Skips the test when the devices are not there, or fails it where a GPU is required. In SetUp().
+// Skips the test if the devices are missing, or fails it if a GPU is required. For SetUp().
 #define CGTREE_SKIP_IF_RANKS_ARE_MISSING(ranks)                             \
   if (!(ranks).missing.empty()) {                                           \
     if (!(ranks).is_too_few_devices && ::cgtree::testing::requires_gpu()) { \

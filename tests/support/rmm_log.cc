@@ -33,9 +33,9 @@ class LineReader {
   // InvalidArgument if the compressed data end too early or are corrupt.
   bool next(std::string& line);
 
-  std::size_t number() const { return number_; }  // of the line read last, from 1
+  std::size_t number() const { return number_; }  // of the last line, from 1
 
-  // Returns the place as "FILE, line N", for messages.
+  // Returns the position as "FILE, line N", for messages.
   std::string place() const;
 
  private:
@@ -62,13 +62,13 @@ std::string LineReader::place() const {
   return fmt::format("{}, line {}", path_, number_);
 }
 
-// Reads more text behind what is left in the buffer; false at the end of the file.
+// Appends more text to the rest in the buffer; returns false at the end of the file.
 bool LineReader::fill() {
   char chunk[1 << 16];
   const int got = gzread(file_, chunk, sizeof(chunk));
   int code = Z_OK;
   const char* const message = gzerror(file_, &code);
-  // A truncated file is an error only once its end is reached, and then after the last bytes.
+  // A truncated file is an error only at its end, after the last bytes were read.
   if (got < 0 || (got == 0 && code != Z_OK && code != Z_STREAM_END)) {
     throw InvalidArgument(fmt::format(
         "{}, after line {}: {}; the file is truncated or damaged, fetch it again", path_, number_,
@@ -102,7 +102,8 @@ constexpr std::string_view kColumnNames[kColumns] = {"Thread",  "Time", "Action"
 enum Column { kThread, kTime, kAction, kPointer, kSize, kStream };
 using Row = std::array<std::string_view, kColumns>;
 
-// "0x1f" in base 16, all else in the base given; false unless all of the text is the number.
+// Parses "0x1f" in base 16, other text in the given base; returns false unless the whole text is
+// the number.
 bool parse(std::string_view text, int base, std::uint64_t& number) {
   if (base == 16 && text.substr(0, 2) == "0x") text.remove_prefix(2);
   const auto [end, error] = std::from_chars(text.begin(), text.end(), number, base);
@@ -128,7 +129,7 @@ class Parser {
   struct Live {
     std::uint32_t slot;
     std::size_t bytes;
-    std::size_t line;  // that allocated it
+    std::size_t line;  // of its allocation
   };
 
   [[noreturn]] void refuse(const std::string& why) const {

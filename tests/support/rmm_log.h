@@ -10,10 +10,10 @@
 
 namespace cgtree {
 
-// A TraceStep is one allocation or one free of a log.
+// One allocation or one free of a log.
 struct TraceStep {
   std::uint32_t slot;  // the block: allocated in one step, freed in at most one later step
-  std::size_t bytes;   // the bytes asked for; 0 if this step frees
+  std::size_t bytes;   // the requested bytes; 0 if this step frees
 };
 
 struct Trace {

@@ -1,4 +1,4 @@
-// run_program(): a program's exit status and what it says, from outside.
+// run_program(): a program's exit status and output.
 #pragma once
 
 #include <sys/wait.h>
@@ -14,7 +14,7 @@ struct ProgramRun {
   std::string output;  // standard output and standard error
 };
 
-// `command` is the shell's. Bazel and the bundle both start a test in the root of its files.
+// `command`: for the shell. Bazel and the bundle both start a test in the root of its files.
 inline ProgramRun run_program(const std::string& command) {
   std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
   ProgramRun run;

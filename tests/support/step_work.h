@@ -1,5 +1,5 @@
-// Work of steps that launches kernels itself, as an engine does, and the memory that it is bound
-// to.
+// Work of steps that launches kernels directly, as an engine does, and the addresses that it is
+// bound to.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace cgtree::testing {
 
-// A Place is an address. That of a tensor is not asked for by data(), which a recording notes.
+// An address. The constructor from a tensor avoids data(), whose calls a recording notes.
 struct Place {
   Place(const void* place) : address(reinterpret_cast<std::uintptr_t>(place)) {}
   Place(std::uintptr_t place) : address(place) {}
@@ -27,7 +27,7 @@ inline Binding binding_of(const Tensor& tensor) {
   return {Place(tensor).data(), tensor.bytes()};
 }
 
-// Enqueues y += a * x, for `count` floats, on the stream of the step.
+// Enqueues y += a * x for `count` floats on the stream of the step.
 inline void axpy(float a, Place x, Place y, std::int64_t count) {
   const StreamRef stream = current_stream();
   const void* const from = x.data();

@@ -7,10 +7,10 @@
 namespace cgtree::testing {
 namespace {
 
-// Where element i of a tensor lies; by value, so that it travels as a kernel argument.
+// The addresses of a strided tensor's elements, as a kernel argument passed by value.
 struct Strided {
   float* data = nullptr;
-  std::int64_t rank = 0;  // as wide as the rest: without padding, captures are alike byte by byte
+  std::int64_t rank = 0;  // of 8 bytes: without padding, captures are equal byte by byte
   std::int64_t dims[4] = {};
   std::int64_t strides[4] = {};
 
@@ -35,7 +35,7 @@ struct Affine {
   Strided y;
   float scale;
   float shift;
-  // With scale 0, x may be anything, also not a number.
+  // With scale 0, x may be anything, including NaN.
   CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
     y[i] = scale == 0 ? shift : scale * x[i] + shift;
   }

@@ -7,7 +7,7 @@
 
 namespace cgtree::testing {
 
-// New tensors, of x's shape, made on current_stream(). Inputs may have any strides.
+// Return new tensors of x's shape, made on current_stream(). Inputs may have any strides.
 Tensor affine(const Tensor& x, float scale, float shift);  // scale * x + shift
 Tensor add(const Tensor& x, const Tensor& y);
 // In place: x = scale * x + shift.

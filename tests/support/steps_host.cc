@@ -1,2 +1,2 @@
-// The step functions where there is no nvcc.
+// The step functions for builds without nvcc.
 #include "tests/support/steps.cu"

@@ -1,4 +1,4 @@
-// The bodies of the test kernels; compiled by nvcc, or by the C++ compiler for the host alone.
+// The bodies of the test kernels; compiled by nvcc, or by the C++ compiler for the host only.
 #include "tests/support/test_kernels.h"
 
 #include <atomic>

@@ -15,15 +15,15 @@ KernelFunction axpy_kernel();     // (float a, const float* x, float* y, int64 c
 KernelFunction sum_kernel();      // (Weights w, float* y): *y = the sum of w.values
 KernelFunction spin_kernel();  // (uint32* flag): ends when the host has set *flag, in pinned memory
 
-// A struct passed by value, large enough to need more than one line of parameters.
+// A struct of 80 bytes, passed by value.
 struct Weights {
   std::array<float, 20> values;
 };
 
-// One grid that covers `count` elements.
+// Returns the dimensions of one grid that covers `count` elements.
 LaunchDims dims_for(std::int64_t count);
 
-// The arguments of one launch: references to values that outlive the call.
+// The arguments of one launch: references to values that must outlive the call.
 template <typename... Arguments>
 std::array<KernelArgument, sizeof...(Arguments)> arguments_of(const Arguments&... arguments) {
   return {{{&arguments, sizeof(arguments)}...}};

@@ -1,4 +1,4 @@
-// The fixture of tests that use the library with all that stands around its core.
+// The fixture of tests that use the library with its extensions.
 #pragma once
 
 #include "cgtree/cgtree.h"

@@ -1,5 +1,5 @@
-// A profiler for tests: a library that NVTX_INJECTION64_PATH names, which NVTX loads, and which
-// remembers the ranges of all domains. nvtx_recorder_take() hands them out.
+// A profiler for tests: a library that NVTX loads because of NVTX_INJECTION64_PATH, and that
+// records the ranges of all domains. nvtx_recorder_take() returns them.
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr std::size_t kMostEvents = 1 << 16;  // later ones are not remembered
+constexpr std::size_t kMostEvents = 1 << 16;  // later ones are dropped
 
 struct Event {
   bool is_push;
@@ -63,7 +63,7 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
   return 1;
 }
 
-// Calls visit() for each event since the last call, in order, and forgets them.
+// Calls visit() for each event since the last call, in order, and drops the events.
 __attribute__((visibility("default"))) void nvtx_recorder_take(
     void (*visit)(void* user, bool is_push, const char* domain, const char* text,
                   std::uint64_t payload),
