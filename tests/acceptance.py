@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Makes tests/acceptance.md: which tests hold which rows of the list of behaviours.
+"""Makes tests/acceptance.md: the list of behaviours, with the tests that check each of them.
 
 usage: tests/acceptance.py [--check]
 
-acceptance_rows.md has the rows, in parts: a key, what the row is, and a remark, or the reason why it
-has no test. A test says in the last comment above it which rows it holds, by part and key:
+acceptance_rows.md has the rows, in parts: a key, the behaviour, and a remark, or the reason why it has no test. A test
+names its rows in the last comment above it, by part and key:
 
     // Acceptance: trees 34, 39; torch 51.
     TEST_P(OutputsTest, AnOutputThatIsAStaticInputIsPassedThrough) {
 
 The page lists for each row its tests, C++ before Python, in the order of their files. --check
-writes nothing, and exits with 1 if the page is not what this makes. Exit status 2: a row or a
-comment is wrong.
+writes nothing, and exits with 1 if the page is out of date. Exit status 2: a row or a comment is
+wrong.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Wrong(Exception):
 
 @dataclasses.dataclass
 class Row:
-    """A Row is one behaviour, with the tests that hold it."""
+    """One behaviour, with the tests that check it."""
     text: str
     remark: str
     tests: list = dataclasses.field(default_factory=list)
@@ -62,13 +62,15 @@ def read_rows(text):
 
 
 def cxx_tests(text):
-    """Yields (line number, suite, name) of each test, counted from 0."""
+    """Yields (line number, suite, name) of each test; lines are counted from 0."""
     for match in CXX_TEST.finditer(text):
         yield text.count("\n", 0, match.start()), match.group(1), match.group(2)
 
 
 def python_tests(text):
-    """Yields the same of each test case of a unittest file; the line is that of a decorator."""
+    """Yields the same for each test case of a unittest file; the line is that of the first
+    decorator.
+    """
     for node in ast.parse(text).body:
         if not (isinstance(node, ast.ClassDef) and node.name.endswith("Test")):
             continue
@@ -103,7 +105,7 @@ def add_tests(path, text, rows):
 
 
 def page(source, rows):
-    """Returns the page: the source with the tests in place of keys."""
+    """Returns the page: the source with each key replaced by the tests of its row."""
     lines, part = [], None
     for line in source.splitlines():
         if match := PART.match(line):

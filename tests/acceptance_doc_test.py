@@ -1,4 +1,6 @@
-"""tests/acceptance.md is what the comments above tests say; and the tool tells wrong comments."""
+"""tests/acceptance.md equals the page made from the comments above tests, and the tool refuses
+wrong comments.
+"""
 
 import pathlib
 import sys
@@ -29,7 +31,7 @@ TEST_P(ATest, First) {}
 TEST(ATest,
      Second) {}
 """
-SAID = "# Acceptance"  # not at the beginning of a line of this file
+SAID = "# Acceptance"  # not at the beginning of a line in this file
 PYTHON = f"""\
 class ATest(unittest.TestCase):
     {SAID}: trees b.

@@ -1,4 +1,4 @@
-"""MODULE.bazel and WORKSPACE describe the same: whichever Bazel reads, BUILD files find the same repositories."""
+"""MODULE.bazel and WORKSPACE have the same repositories, so that BUILD files work with every version of Bazel."""
 
 import re
 import sys
@@ -7,9 +7,9 @@ import unittest
 sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
-# Stand-ins for what later Bazel brings itself or does not need.
+# Replacements of repositories that later versions of Bazel include or do not need.
 OF_OLD_BAZEL = {"remote_coverage_tools", "rules_java"}
-OF_MODULES = {"platforms"}  # Bazel 4 has it embedded
+OF_MODULES = {"platforms"}  # embedded in Bazel 4
 NAME = re.compile(r'name = "(\w+)"')
 
 

@@ -1,4 +1,4 @@
-"""cmake/sources.cmake lists each source of the library once, and the headers that users include."""
+"""cmake/sources.cmake lists each source of the library once, and the headers for users."""
 
 import collections
 import pathlib

@@ -1,4 +1,4 @@
-"""Every entry of docs/footguns.md names a test that is there, and every such test has an entry."""
+"""Every entry of docs/footguns.md names an existing test, and every such test has an entry."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ NAMED = re.compile(r"^Test: `FootgunsTest\.(\w+)`$")
 
 
 def entries(text):
-    """Returns the lines of each paragraph that begins in bold."""
+    """Returns the lines of each paragraph that begins in bold type."""
     paragraphs = [paragraph.splitlines() for paragraph in text.split("\n\n")]
     return [lines for lines in paragraphs if ENTRY.match(lines[0])]
 

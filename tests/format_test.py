@@ -1,4 +1,4 @@
-"""The tree is formatted, and the check would find a file that is not."""
+"""The tree is formatted, and the check would find an unformatted file."""
 
 import os
 import pathlib

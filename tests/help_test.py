@@ -1,4 +1,4 @@
-"""Every script says how it is used, and does nothing else, when it is asked with --help."""
+"""Every script prints its usage for --help, and does nothing else."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ sys.path.insert(0, "tools")
 
 import source_tree  # noqa: E402
 
-# Hooks of build systems.
+# Hooks of build systems, which are not run by hand.
 HOOKS = {".ci/run", "bazel/python/run_unittest.sh", "packaging/debian/rules"}
 
 
 def scripts(root):
-    """Returns the paths of what the tree has for people to run."""
+    """Returns the paths of the scripts that people run."""
     return [path for path in source_tree.files(root)
             if os.access(root / path, os.X_OK) and str(path) not in HOOKS]
 

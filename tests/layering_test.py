@@ -26,7 +26,7 @@ ROOMS = {
 
 
 def violations_of(files, rooms=None):
-    """The violations in a tree that holds these files (path -> text), and rooms besides."""
+    """Returns the violations in a tree of these files (path -> text) and rooms."""
     rooms = {f"{name}/ROOM": text for name, text in (ROOMS | (rooms or {})).items()}
     files = {"core/registry.cc": SAYS} | rooms | files
     with tempfile.TemporaryDirectory() as root:

@@ -1,4 +1,5 @@
-"""docs/locks.md lists every lock of base/mutex.h, in the same order, and says the same of it."""
+"""docs/locks.md lists every lock of base/mutex.h, in the same order and with the same description.
+"""
 
 import re
 import sys

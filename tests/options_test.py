@@ -1,7 +1,7 @@
 """Each option is set by an example, an integration, a benchmark, a tutorial or the Python package.
 
-The options are the fields of the public structs named ...Options or ...Limits. EXCEPTIONS names those that
-none of these sets, each with the page that promises it, or with a reason.
+The options are the fields of the public structs named ...Options or ...Limits. EXCEPTIONS names fields that none of
+these sets, each with the page that promises it or with a reason.
 """
 
 import pathlib
@@ -14,14 +14,14 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 USERS = ("examples/", "integrations/", "benchmarks/", "docs/tutorials/", "README.md", "python/cgtree/")
-# Faces, which pass on what they are given.
+# Faces, which pass on the options that they are given.
 FACES = re.compile(r"python/cgtree/(_context|_report|_steps)\.py|.*\.pyi")
 NOT_THE_LIBRARY = ("examples", "integrations", "benchmarks", "docs", "python", "packaging", "tools", "tests")
 TABLE = "extensions/watch/option_table.h"
 FILLS = "push_back|emplace_back|assign|resize"
 ROW = re.compile(r"(?:FIRST|X)\(\w+, (\w+), (\w+),\s*(\w+)\)")
 
-# Their fields are set by the library itself, or describe what others have made.
+# Structs whose fields the library sets, or that describe objects of others.
 INNER = {
     "Limits": "what deciding reads of a ContextOptions",
     "FunctionOptions": "the C ABI's form of a CompileOptions",
@@ -72,7 +72,7 @@ def names_of(table):
 
 
 def is_set(text, names):
-    """Returns whether `text` sets an option with one of these names."""
+    """Returns True if `text` sets an option with one of these names."""
     for name in names:
         if name.isupper():  # a flag in C
             found = re.search(rf"\b{name}\b", text)

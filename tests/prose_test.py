@@ -1,4 +1,4 @@
-"""The faults of the prose are as many as tools/prose_counts.json says, so that they only fall."""
+"""The number of faults in the prose equals tools/prose_counts.json, so that it only falls."""
 
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-// The README's example; readme_test.py compares what stands between the marks with the README.
+// The README's example; readme_test.py compares the text between the marks with the README.
 // clang-format off
 // README begins
 #include "cgtree/cgtree.h"
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Any work on the stream will do: here tokens are copied to the logits and to the cache.
+// Stands for any work on the stream: copies tokens to the logits and to the cache.
 void launch_decode(const cgtree::Tensor& tokens, const cgtree::Tensor& kv_cache,
                    const cgtree::Tensor& logits, cgtree::StreamRef stream) {
   for (const cgtree::Tensor& destination : {kv_cache, logits}) {

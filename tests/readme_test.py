@@ -1,7 +1,7 @@
-"""The README is short, shows the example that runs, and each figure in it is in the JSON beside it.
+"""The README is short, its example is tested, and each figure in it is in the JSON beside it.
 
-Each room around the core has a short page. Pages link to what exists and name targets that exist,
-docs/README.md lists each page once, and one version is stated everywhere.
+Each room around the core has a short page. Pages link to files that exist and name targets that
+exist, docs/README.md lists each page once, and all pages state one version.
 """
 
 import json
@@ -17,7 +17,7 @@ ROOT = source_tree.real_root()
 MAX_LINES = 90
 MAX_ROWS = 8
 MAX_ROOM_LINES = 55
-MAX_LINES_FOR_WRITERS = 110  # of the page that also says how an extension is written
+MAX_LINES_FOR_WRITERS = 110  # for the page that also explains how to write an extension
 MAX_ROOM_COLUMNS = 120
 NUMBER = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?")
 
@@ -28,7 +28,7 @@ def time_of(results, name):
 
 
 def call(name, peer):
-    """Numbers of a call. above_us is the median of what it took more than a bare launch beside it."""
+    """Returns the numbers of a call. above_us is the median of its time above that of a bare launch."""
     def numbers(results):
         above = next(row["above_us"] for row in results["benchmarks"] if row["name"] == name)
         time = time_of(results, name)
@@ -68,7 +68,7 @@ FIGURES = {
 
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
                                   "THIRD_PARTY_LICENSES.md")]
-# The rooms around the core, but those that only say which extensions a program has.
+# The rooms around the core, except those that only select the extensions of a program.
 ROOMS = [path.parent for path in source_tree.files(ROOT)
          if path.name == "ROOM" and path.parent.name not in ("all", "none")
          and "part: around" in (ROOT / path).read_text(encoding="utf-8").splitlines()]
@@ -79,7 +79,7 @@ LABEL = re.compile(r"(?<![:\w])//((?:[\w-]+/)*[\w-]*)(?::([\w./-]*\w))?")
 
 
 def has_target(package, name):
-    """Whether the package has the target or file, or names the source of such a test."""
+    """Returns True if the package has the target or file, or names the source of such a test."""
     build = ROOT / package / "BUILD.bazel"
     if not build.is_file():
         return False
@@ -108,7 +108,7 @@ def headings(text):
 
 
 def rounded(value, like):
-    """Returns `value` with as many digits as the text `like` has."""
+    """Returns `value` with as many digits as the text `like`."""
     digits = len(like.partition(".")[2])
     return f"{value:,.{digits}f}"
 
@@ -223,7 +223,7 @@ class PagesTest(unittest.TestCase):
     def test_every_target_that_a_page_names_exists(self):
         for page in PAGES:
             for package, name in LABEL.findall(page.read_text(encoding="utf-8")):
-                if package or name:  # "//..." is all of them
+                if package or name:  # "//..." means all targets
                     with self.subTest(page=page.name, label=f"//{package}:{name}"):
                         self.assertTrue(has_target(package.rstrip("/"), name))
 
@@ -243,7 +243,7 @@ class PagesTest(unittest.TestCase):
         self.assertEqual(re.search("^## (.*)", changes, re.MULTILINE).group(1), version)
 
     def test_pages_ask_for_this_version(self):
-        """find_package(cgtree 0.2), cgtree-0.2.0-cp311...: in part or as a whole."""
+        """find_package(cgtree 0.2) has a part of the version, cgtree-0.2.0-cp311... all of it."""
         for page in PAGES:
             for stated in re.findall(r"\bcgtree[-@ ](\d+(?:\.\d+)+)",
                                      page.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""No source or page uses a word that was replaced: one word per idea, the field's own."""
+"""No source or page uses a replaced word: one word per idea, the field's own."""
 
 import pathlib
 import re
@@ -9,7 +9,8 @@ sys.path.insert(0, "tools")
 
 import source_tree  # noqa: E402
 
-# (what to find, what to write instead). Identifiers are split: kPlaceLimit is "k place limit".
+# (the pattern to find, the words to write instead). Identifiers are split: kPlaceLimit is "k place
+# limit".
 REPLACED = [(re.compile(pattern), instead) for pattern, instead in [
     (r"\blanes?\b", "context; of a warp: thread"),
     (r"\b(retained|transient) region|\bk (retained|transient)\b", "output region, scratch region"),
@@ -28,17 +29,17 @@ REPLACED = [(re.compile(pattern), instead) for pattern, instead in [
 ANY = re.compile("|".join(pattern.pattern for pattern, _ in REPLACED))
 TEXT = source_tree.CXX | {".py", ".pyi", ".sh", ".bzl", ".bazel", ".md", ".css", ".js", ".map"}
 SKIPPED = {"LICENSE", "tests/words_test.py"}
-# DLPack calls the parts of a vector element lanes.
+# DLPack uses "lanes" for the parts of a vector element.
 LANES_OF_DLPACK = re.compile(r"dlpack|hostile|tests/python/support|tensor_boundary")
 
 
 def split_identifiers(text):
-    """Returns `text` in lower case, with the words of kCamelCase and snake_case apart."""
+    """Returns `text` in lower case, with the words of kCamelCase and snake_case separated."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", text).lower()
 
 
 def replaced_words(text):
-    """Yields (line number, word, what to write instead)."""
+    """Yields (line number, word, the words to write instead)."""
     for number, words in enumerate(split_identifiers(text).splitlines(), start=1):
         if ANY.search(words):
             for pattern, instead in REPLACED:

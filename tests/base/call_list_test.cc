@@ -1,4 +1,4 @@
-// A list of items that are called: the order, and items that are removed meanwhile.
+// A list of callable items: their order, and items that are removed during a call.
 #include "base/call_list.h"
 
 #include <gmock/gmock.h>

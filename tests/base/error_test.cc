@@ -1,4 +1,4 @@
-// What an Error says.
+// The text of an Error.
 #include "base/error.h"
 
 #include <gtest/gtest.h>

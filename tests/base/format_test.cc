@@ -33,7 +33,7 @@ TEST(FormatTest, AnAddressIsAHexadecimalNumber) {
   EXPECT_EQ(str_format("{}", reinterpret_cast<const void*>(0x7f00)), "0x7f00");
 }
 
-// Makes numbers of all sizes, and those at the ends.
+// Returns numbers of all sizes, and the extreme ones.
 template <typename Number>
 Number draw(std::mt19937_64& random) {
   const std::uint64_t bits = random() >> random() % 64;

@@ -1,4 +1,4 @@
-// Objects of a thread, while the thread runs and while it ends.
+// Objects of a thread, during and after its run.
 #include "base/frame.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ TEST(OfThreadTest, EachThreadHasAnObjectOfAType) {
   EXPECT_THAT(of_thread<Numbers>().all, ElementsAre(2, 3));
 }
 
-// A variable that a thread has made earlier ends later.
+// A thread-local variable that was made earlier is destroyed later.
 struct Late {
   bool& had_ended;
   std::vector<int>& seen;

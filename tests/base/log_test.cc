@@ -1,4 +1,4 @@
-// One event, one line, and nothing formatted below the level.
+// Each event is one line, and nothing is formatted below the level.
 #include "base/log_event.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace cgtree {
 namespace {
 
-// Counts how often it is formatted.
+// Counts its conversions to text.
 struct Probe {
   operator FormatArgument() const { return ++*formatted; }
 
@@ -54,7 +54,7 @@ std::vector<std::string>& written() {
 
 TEST_F(LogTest, AWriterHasTheLinesThatNoSinkTakes) {
   write_log_with([](LogLevel, const std::string& line) { written().push_back(line); });
-  log_event(LogLevel::kError, "one");  // for the sink
+  log_event(LogLevel::kError, "one");  // reaches the sink
   set_log_sink(nullptr);
   log_event(LogLevel::kError, "two");
 

@@ -1,4 +1,4 @@
-// In which order locks may be taken, and what may be done while they are held.
+// The order in which locks may be taken, and the actions that are permitted while they are held.
 #include "base/mutex.h"
 #include "base/condition.h"
 
@@ -102,14 +102,14 @@ TEST(MutexTest, TheCachesOfSeveralThreadsMayBeHeldAtOnce) {
   const std::lock_guard third(pool);
 }
 
-// A pool that grows may get its memory from another pool.
+// A growing pool may get its memory from another pool.
 TEST(MutexTest, SeveralLongLocksOfOneRankMayBeHeld) {
   Mutex<LockRank::kGrowth> one, other;
   const std::lock_guard first(one);
   const std::lock_guard second(other);
 }
 
-// A thread that only tries cannot wait for ever.
+// A thread that only tries a lock cannot wait forever.
 TEST(MutexTest, AnyLockMayBeTried) {
   SpinMutex<LockRank::kPool> pool;
   Mutex<LockRank::kUpkeep> upkeep;

@@ -1,4 +1,4 @@
-// Room for one more element at a time: elements are moved seldom, and never by push_back().
+// Room for one more element at a time: elements are rarely moved, and never by push_back().
 #include "base/room.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The lock: one owner at a time, whether waiters spin or sleep.
+// The lock has one owner at a time, with spinning and with sleeping waiters.
 #include "base/spinning_mutex.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ TEST(SpinningMutexTest, OneOwnerAtATime) {
   constexpr int kThreads = 8;
   constexpr int kRounds = 20000;
   SpinningMutex mutex;
-  long long sum = 0;  // a race is also ThreadSanitizer's to find
+  long long sum = 0;  // a race is also found by ThreadSanitizer
   std::vector<std::jthread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
@@ -43,7 +43,7 @@ TEST(SpinningMutexTest, WaitersThatFellAsleepGetTheLock) {
         ++owners;
       });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // far longer than they spin
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // far longer than waiters spin
     EXPECT_EQ(owners, 0);
   }
   threads.clear();
@@ -51,7 +51,7 @@ TEST(SpinningMutexTest, WaitersThatFellAsleepGetTheLock) {
   EXPECT_EQ(owners, 4);
 }
 
-// The owner of each turn leaves the processor with the lock, as a preempted thread does.
+// Each owner gives up the processor while it has the lock, as a preempted thread does.
 TEST(SpinningMutexTest, OwnersThatDoNotRunDelayTheOthersButLoseNoTurn) {
   constexpr int kThreads = 16;
   constexpr int kRounds = 20;

@@ -1,4 +1,4 @@
-"""A bundle's run.sh: what passes, what fails, and where the results go."""
+"""A bundle's run.sh: passing and failing tests, and the place of the results."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""allocator_bench: its rows, that its counters are in order, and that hits do not allocate host memory."""
+"""allocator_bench: its rows, the order of its counters, and hits without host allocations."""
 
 import pathlib
 import sys

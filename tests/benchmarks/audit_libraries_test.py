@@ -1,4 +1,4 @@
-"""audit_libraries.py: each framework has a row or says what is missing, and a failure ends no other row."""
+"""audit_libraries.py: each framework has a row or a reason for its absence, and a failure affects no other row."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ OWNERS = {"input", "output", "workspace", "kept", "scratch", "live_output", "dec
 
 
 def run(*flags):
-    """Returns what the program prints, and the JSON of its run on the host device."""
+    """Returns the output of the program, and the JSON of its run on the host device."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "results.json")
         result = subprocess.run([sys.executable, "benchmarks/audit_libraries.py", "--device=host",

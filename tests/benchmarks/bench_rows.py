@@ -1,4 +1,4 @@
-"""Shared by tests of benchmarks: a run on the host device, and what the JSON of every run must hold."""
+"""For tests of benchmarks: a run on the host device, and requirements of the JSON of every run."""
 
 import json
 import pathlib
@@ -24,13 +24,13 @@ def results_of(program, *flags):
 
 def rows_of(results):
     """Returns the rows by name."""
-    # google/benchmark adds how it ran: "/iterations:4/manual_time".
+    # google/benchmark appends the way it ran: "/iterations:4/manual_time".
     return {re.sub(r"/iterations:\d+|/manual_time", "", row["name"]): row
             for row in results["benchmarks"]}
 
 
 class RowsTest:
-    """For a unittest.TestCase whose `rows` are set before its tests run."""
+    """A base for a unittest.TestCase that sets `rows` before its tests run."""
 
     EXPECTED = []  # names of all rows
 
@@ -42,7 +42,7 @@ class RowsTest:
 
 
 class TimesTest(RowsTest):
-    """The same, for rows with the least time and the median."""
+    """The same for rows with the least time and the median."""
 
     UNIT = "us"
 
@@ -58,7 +58,7 @@ class TimesTest(RowsTest):
 
 
 class CountersTest(TimesTest):
-    """The same, for rows with percentiles."""
+    """The same for rows with percentiles."""
 
     def test_the_counters_are_in_order(self):
         self.check_counters(["min", "median", "p99"])

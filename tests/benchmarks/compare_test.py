@@ -1,4 +1,4 @@
-"""benchmarks/compare with programs that answer at once."""
+"""benchmarks/compare with programs that answer immediately."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class CompareTest(unittest.TestCase):
         (self.folder / "results").mkdir()
 
     def program(self, name, answers):
-        """Makes a program that reports these medians in us, by round."""
+        """Makes a program that reports these medians in us, one per round."""
         path = self.folder / name
         path.write_text(PROGRAM.format(python=sys.executable, answers=answers))
         path.chmod(path.stat().st_mode | stat.S_IXUSR)

@@ -1,4 +1,4 @@
-"""device_bench: its rows, that its counters are in order, and that launching allocates nothing."""
+"""device_bench: its rows, the order of its counters, and launches without allocations."""
 
 import sys
 import unittest

@@ -1,4 +1,4 @@
-"""interop_bench: its rows, that its counters are in order, and that calls allocate nothing."""
+"""interop_bench: its rows, the order of its counters, and calls without allocations."""
 
 import sys
 import unittest

@@ -1,4 +1,4 @@
-"""libraries: on the host device every address in a recording is attributed, and each row says so."""
+"""libraries: on the host device every address in a recording is attributed, which each row reports."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""match_bench: its rows, and that its counters are in order."""
+"""match_bench: its rows, and the order of its counters."""
 
 import sys
 import unittest

@@ -1,4 +1,4 @@
-"""The ranks of a group stay together on host devices, whatever fails on one of them."""
+"""The ranks of a group stay together on host devices when a call fails on one of them."""
 
 import json
 import os

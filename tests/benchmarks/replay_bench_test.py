@@ -1,4 +1,4 @@
-"""replay_bench: its rows, what its JSON says about the run, and that replays do not allocate."""
+"""replay_bench: its rows, the facts about the run in its JSON, and replays without allocations."""
 
 import os
 import pathlib

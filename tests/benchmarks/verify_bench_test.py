@@ -1,4 +1,4 @@
-"""verify_bench: its rows time what verification does, and replays with and without it."""
+"""verify_bench: its rows time the parts of verification, and replays with and without it."""
 
 import sys
 import unittest

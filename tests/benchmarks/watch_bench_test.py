@@ -1,4 +1,4 @@
-"""watch_bench: its rows time replays that are watched, and that are not."""
+"""watch_bench: its rows time replays with and without a watch."""
 
 import sys
 import unittest

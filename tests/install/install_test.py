@@ -1,4 +1,4 @@
-"""An engine builds cgtree as a part of itself and installs it; others find that with CMake and pkg-config.
+"""An engine builds cgtree as a part of itself and installs it; other projects find it with CMake and pkg-config.
 
 pip makes and installs the Python package.
 """
@@ -21,13 +21,13 @@ HERE = pathlib.Path.cwd()
 CONSUMER = HERE / "tests/install/consumer"
 VERSION = re.search(r"project\(cgtree VERSION (\S+) ", (HERE / "CMakeLists.txt").read_text()).group(1)
 MAJOR, MINOR, PATCH = map(int, VERSION.split("."))
-# What each program of the consumers prints.
+# The output of each program of the consumers.
 PROGRAMS = {
     "c99": "10 5 10 15 after 2 runs\n0 handles left\n",
     "cxx17": "0 handles left\n",
     "cxx20": "3 replays of steps, 3 of the function\n",
 }
-# Files below the prefix, beside the headers: the library in C++ is static, or shared.
+# Files below the prefix, except headers: the library in C++ is static or shared.
 FILES = {
     "bin/cgtree_report", "lib/libcgtree.so", "lib/libcgtree.so.2", f"lib/libcgtree.so.2.{VERSION}",
     "lib/cmake/cgtree/cgtreeConfig.cmake", "lib/cmake/cgtree/cgtreeConfigVersion.cmake",
@@ -38,12 +38,12 @@ FILES = {
 }
 STATIC = {"lib/libcgtree_cpp.a"}
 SHARED = {f"lib/libcgtree_cpp.so{end}" for end in ("", f".{MAJOR}.{MINOR}", f".{VERSION}")}
-# Packages that cgtree is compiled with, and programs that use it are not.
+# Packages that cgtree is compiled with; programs that use cgtree are not.
 PACKAGES = ("fmt", "nlohmann_json", "spdlog")
 WITHOUT_PACKAGES = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{package}=ON" for package in PACKAGES]
 
 
-# They are compiled where PyTorch's headers are.
+# Compiled only where PyTorch's headers are installed.
 OF_TORCH = {"bindings/torch/torch.h"}
 
 if "TEST_TMPDIR" in os.environ:
@@ -51,9 +51,9 @@ if "TEST_TMPDIR" in os.environ:
 
 
 def run(*command, cwd=None, **environment):
-    # TMPDIR: nvcc names its temporary files by its process id, of which each sandbox has its own.
+    # TMPDIR: nvcc names its temporary files by its process id, which repeats between sandboxes.
     environment = {**os.environ, "TMPDIR": tempfile.gettempdir(), **environment}
-    # stderr is the log of cgtree for programs, and part of what CMake says.
+    # stderr has the log of cgtree in programs, and a part of CMake's output.
     return subprocess.run([str(word) for word in command], cwd=cwd, text=True, check=False,
                           env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -99,7 +99,7 @@ class InstallTest(unittest.TestCase):
                    *WITHOUT_PACKAGES, *arguments)
 
     def oldest_cmake(self):
-        """The oldest CMake that builds the library, from PyPI, or the one that is here."""
+        """Returns the oldest CMake that builds the library, from PyPI, or the installed one."""
         folder = self.root / "oldest cmake"
         if run(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir",
                f"--target={folder}", "cmake==3.20.5").returncode != 0:
@@ -109,7 +109,7 @@ class InstallTest(unittest.TestCase):
     def test_the_core_is_built_alone_by_the_oldest_cmake_and_gcc_and_programs_find_it(self):
         cmake, gcc = self.oldest_cmake(), shutil.which("g++-11") or "g++"
         build, prefix = self.root / "core", self.root / "core prefix"
-        # Not optimized, which takes half of the time.
+        # Not optimized, which halves the time.
         must_run(cmake, "-S", HERE, "-B", build, "-DCGTREE_EXTENSIONS=OFF", "-DCGTREE_CUDA=OFF", "-DCMAKE_BUILD_TYPE=None",
                  f"-DCMAKE_INSTALL_PREFIX={prefix}", f"-DCMAKE_CXX_COMPILER={gcc}", *WITHOUT_PACKAGES)
         must_run(cmake, "--build", build, "--parallel", 2)
@@ -158,7 +158,7 @@ class InstallTest(unittest.TestCase):
         self.assertGreater(len(names), 1000)
         for name in names:
             self.assertRegex(name, rf"^_Z[A-Zhnv0-9_]*N[KRO]*6cgtree.*@CGTREE_CPP_{MAJOR}\.{MINOR}$")
-        # A program may be linked with another version of each.
+        # A program may link other versions of these packages.
         static = must_run("nm", "--defined-only", self.prefix / "lib/libcgtree_cpp.a")
         self.assertIn("13cgtree_spdlog", static)
         for package in ("3fmt", "8nlohmann", "6spdlog"):
@@ -166,7 +166,7 @@ class InstallTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config here")
     def test_programs_that_find_it_installed_with_pkg_config_run(self):
-        plain = self.root / "plain"  # make cannot do with blanks
+        plain = self.root / "plain"  # make does not support blanks in paths
         plain.symlink_to(self.prefix)
         must_run("make", cwd=self.work, PKG_CONFIG_PATH=str(plain / "lib/pkgconfig"))
         self.expect_to_run(self.work, ["c99", "cxx20"])
@@ -237,7 +237,7 @@ void f(cgtree::Context& context) {{ (void)cgtree::compile(context, "f", {step});
             shutil.copy(CONSUMER / "cxx20.cc", engine / "engine.cc")
             must_run("cmake", "-S", engine, "-B", engine / "build", "-DCGTREE_CUDA=OFF",
                      f"-DCMAKE_PREFIX_PATH={self.prefix}")
-        must_run("cmake", "--build", self.root / "engine 1/build")  # that of the other compiles the library, as above
+        must_run("cmake", "--build", self.root / "engine 1/build")  # the other project compiles the library, as above
         self.assertEqual(run(self.root / "engine 1/build/engine").stdout, PROGRAMS["cxx20"])
 
     def test_a_tutorial_is_built_with_cmake(self):
@@ -269,7 +269,8 @@ void f(cgtree::Context& context) {{ (void)cgtree::compile(context, "f", {step});
 
 @unittest.skipUnless(shutil.which("cmake"), "no cmake here")
 class ConfigureTest(unittest.TestCase):
-    """What cannot build cgtree is refused when it is configured, with both sides."""
+    """An unsupported environment is refused by the configuration, with both sides in the message.
+    """
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -277,7 +278,7 @@ class ConfigureTest(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
 
     def expect_refusal(self, *arguments):
-        """Returns what is said, in one line."""
+        """Returns the error message, in one line."""
         result = run("cmake", "-S", HERE, "-B", self.root / "build", *arguments)
         self.assertNotEqual(result.returncode, 0)
         return " ".join(result.stderr.split())
@@ -307,7 +308,7 @@ echo "Cuda compilation tools, release 11.8, V11.8.89"''')
     def test_a_toolkit_is_looked_for_as_cmake_325_can_where_it_has_no_nvtoolsext(self):
         module = self.root / "modules/FindCUDAToolkit.cmake"
         module.parent.mkdir()
-        # What CMake's own does to a target that there may not be.
+        # As CMake's own module does, for a target that may not exist.
         module.write_text("""if(CMAKE_MINIMUM_REQUIRED_VERSION VERSION_GREATER_EQUAL 3.25)
   set_property(TARGET CUDA::nvToolsExt PROPERTY DEPRECATION "as CMake 3.25 does")
 endif()
@@ -317,7 +318,7 @@ endif()
         self.assertNotIn("nvToolsExt", said.stderr)
 
     def test_kernels_are_for_all_gpus_or_for_those_of_a_list(self):
-        # Sources with CUDA are not among this test's: what is printed comes before they are missed.
+        # The test has no CUDA sources: the line is printed before CMake misses them.
         said = run("cmake", "-S", HERE, "-B", self.root / "build", "-DCGTREE_CUDA_ARCHS=all").stdout
         if "CUDA ON" not in said:
             self.skipTest("no CUDA toolkit here")
@@ -357,7 +358,8 @@ endif()
         self.assertRegex(said, rf"needs C\+\+20, which {compiler} \(.*\) does not compile: name another one, GCC 11")
 
 
-# Loads the C ABI beside the extension, with names for all that is loaded later, and uses both.
+# Loads the C ABI beside the extension, with its symbols visible to libraries loaded later, and uses
+# both.
 BESIDE = """
 import ctypes, sys, cgtree
 library = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
@@ -373,7 +375,7 @@ assert library.cgt_tensor_destroy(tensor) == 0 and library.cgt_live_handles() ==
 
 @unittest.skipUnless(shutil.which("cmake"), "no cmake here")
 class WheelTest(unittest.TestCase):
-    """pip makes the source distribution and of that the wheel, which is installed into an environment of its own."""
+    """pip makes the source distribution, and from it the wheel, which is installed into a new environment."""
 
     @classmethod
     def setUpClass(cls):
@@ -389,12 +391,12 @@ class WheelTest(unittest.TestCase):
             raise unittest.SkipTest(f"no scikit-build-core: {result.stdout}{result.stderr}")
         if not run(cls.python, "-c", "import os, sysconfig as s; os.stat(s.get_path('include') + '/Python.h')").returncode == 0:
             raise unittest.SkipTest("no headers of Python here")
-        # Bazel has links in place of files.
+        # Bazel's tree has links instead of files.
         source = cls.root / "source"
         shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("tests", "bazel-*", "build", ".git"))
         must_run(cls.python, "-c", "from scikit_build_core import build; build.build_sdist('..')", cwd=source)
         [cls.sdist] = cls.root.glob("cgtree-*.tar.gz")
-        # Not optimized, which takes half of the time.
+        # Not optimized, which halves the time.
         must_run(cls.python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", cls.root,
                  "--config-settings=cmake.define.CGTREE_CUDA=OFF", "--config-settings=cmake.build-type=None", "--no-cache-dir",
                  cls.sdist, CMAKE_BUILD_PARALLEL_LEVEL="2")

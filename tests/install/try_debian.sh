@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# usage: tests/install/try_debian.sh FOLDER
-# Unpacks the Debian packages in FOLDER, builds the consumers with what is in them, and runs these and the Python package.
+# usage: tests/install/try_debian.sh FOLDER Unpacks the Debian packages in FOLDER, builds the consumers against them,
+# and runs the consumers and the Python package.
 set -euo pipefail
 usage() { sed -n '2,3s/^# //p' "$0"; }
 if [[ ${1:-} == --help ]]; then usage; exit; fi

@@ -1,4 +1,4 @@
-"""What apply.py adds to a checkout of ggml or of a program with it, and which checkouts it refuses."""
+"""The changes of apply.py to a checkout of ggml or of a program with it, and the checkouts that it refuses."""
 
 import importlib.util
 import pathlib
@@ -11,7 +11,7 @@ sys.path.insert(0, "integrations/common")
 import insertions  # noqa: E402
 
 CONTEXT = "struct other {\n};\nstruct ggml_backend_cuda_context {\n    int device;\n};\n"
-# Lines that have what the ports of both layouts look for, and others.
+# Lines that the ports look for, in both layouts, and others.
 BACKEND = ('#include "ggml-cuda.h"\n#include "ggml-cuda/common.cuh"\n'
            "    log(\"MAX_CUDA_BUFFERS\");\n"
            "ggml_backend_cuda_context::~ggml_backend_cuda_context() {\n}\n"
@@ -20,7 +20,7 @@ BACKEND = ('#include "ggml-cuda.h"\n#include "ggml-cuda/common.cuh"\n'
 BUILD = ("        list(APPEND GGML_CDEF_PUBLIC GGML_USE_CUDA)\n    list(APPEND GGML_CDEF_PUBLIC GGML_USE_CUDA)\n"
          "    ggml_add_backend_library(ggml-cuda\n                             )\n")
 COPIES = '#include "cpy.cuh"\nvoid ggml_cuda_cpy(context & ctx) {\n}\nvoid f() {\n    ggml_cuda_cpy(ctx);\n}\n'
-# By port: lines of its own that BACKEND has behind these.
+# By port: further lines, which are inserted into BACKEND after these.
 PORTS = {
     "ggml": "void f() { pool.clear_pool(); }\n    void clear_pool() {\n    }\n",
     "ik_llama": "    //   info.all_ctx[i]->cuda_graphs.clear();\n    ctx->cuda_graphs.clear();\n"

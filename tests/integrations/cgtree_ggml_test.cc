@@ -1,4 +1,4 @@
-// The recordings of ggml's graphs: which graphs are equal, and where their copies write.
+// Recordings of ggml's graphs: equality of graphs, and the destinations of their copies.
 #include "integrations/common/cgtree_ggml.cu"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class CgtreeGgmlTest : public ::testing::Test {
 
   void write_to(std::size_t cell) { copy_.data = cell_.data = &cells_[cell]; }
 
-  // Copies `value` to the cell as ik_llama.cpp does; returns how often the nodes were launched.
+  // Copies `value` to the cell as ik_llama.cpp does. Returns the number of launches of the nodes.
   int copy_by_given_table(float value) {
     from_ = value;
     std::vector<char*> destinations;
@@ -54,7 +54,7 @@ class CgtreeGgmlTest : public ::testing::Test {
     return runs;
   }
 
-  // The same as ggml does.
+  // Copies `value` to the cell as ggml does.
   int copy_by_own_table(float value) {
     from_ = value;
     int runs = 0;
@@ -115,7 +115,7 @@ TEST_F(CgtreeGgmlTest, EachCopyHasTheEntryOfItsAddress) {
   second.data = second_cell.data = &cells_[1];
   second.src[1] = &second_cell;
   third_cell.data = &cells_[2];
-  std::vector<ggml_tensor*> nodes = {&copy_, &second, &copy_};  // which a replay may tell apart
+  std::vector<ggml_tensor*> nodes = {&copy_, &second, &copy_};  // told apart in replays
   graph_.nodes = nodes.data();
   graph_.n_nodes = 3;
   EXPECT_TRUE(cgtree_ggml::compute(recordings_, stream(), graph_, [&] {
@@ -131,7 +131,7 @@ TEST_F(CgtreeGgmlTest, EachCopyHasTheEntryOfItsAddress) {
 }
 
 TEST_F(CgtreeGgmlTest, OtherCopiesArePartOfTheGraph) {
-  for (const bool is_contiguous : {true, false}) {  // of floats, and of halves that lie apart
+  for (const bool is_contiguous : {true, false}) {  // floats, and strided halves
     cell_.type = copy_.type = is_contiguous ? GGML_TYPE_F32 : GGML_TYPE_F16;
     cell_.is_contiguous = is_contiguous;
     for (std::size_t cell = 0; cell < 4; ++cell) {
@@ -179,7 +179,7 @@ TEST_F(CgtreeGgmlTest, ShapesTypesParametersAndFlagsMakeAnotherGraph) {
   EXPECT_EQ(copy_by_given_table(1), 0);
 }
 
-// Kernels that overlap give other results from run to run in a graph.
+// Overlapping kernels in a graph would give different results from run to run.
 TEST(KernelsTest, WaitForOneAnother) {
   EXPECT_STREQ(std::getenv("GGML_CUDA_PDL"), "0");
 }
@@ -191,7 +191,8 @@ TEST_F(CgtreeGgmlTest, AFreedPoolDropsAllRecordings) {
   EXPECT_EQ(copy_by_given_table(1), 1);
 }
 
-// As target and draft take turns, or prompts and tokens: each graph is recorded, and none goes.
+// As with a target and a draft, or prompts and tokens: each graph is recorded once, and none is
+// evicted.
 TEST_F(CgtreeGgmlTest, GraphsThatTakeTurnsAreRecordedOnceEach) {
   int runs = 0;
   for (int call = 0; call < 60; ++call) {
@@ -210,7 +211,7 @@ TEST_F(CgtreeGgmlTest, TablesOfAnotherSizeHaveRecordingsOfTheirOwn) {
   EXPECT_EQ(runs, 2 * 2);
 }
 
-// A graph that is computed while another one is.
+// Computes a graph while another one is being computed.
 TEST_F(CgtreeGgmlTest, AnErrorIsReturnedAndTheCallAroundItIsRight) {
   int runs = 0;
   const auto compute = [&](const std::function<void()>& evaluate) {
@@ -249,7 +250,7 @@ TEST_F(CgtreeGgmlTest, ANumberedGraphHasItsKeyUntilTheNumberChanges) {
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(copy_by_given_table(1), call < 2 ? 1 : 0);
   cache_.ne[0] = 2;
-  for (const std::uint64_t number : {8, 8 + 16, 8 + 32}) {  // the same place is used again
+  for (const std::uint64_t number : {8, 8 + 16, 8 + 32}) {  // the same key is used again
     graph_.uid = number;
     cache_.nb[3] = number;
     EXPECT_EQ(copy_by_given_table(1), 1) << number;

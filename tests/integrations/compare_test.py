@@ -1,4 +1,4 @@
-"""What the client of llama-server and compare.py measure, with programs that only pretend."""
+"""The measurements of llama-server's client and of compare.py, with fake programs."""
 
 import contextlib
 import io
@@ -16,8 +16,8 @@ sys.path[:0] = ["integrations/common", "integrations/ik_llama"]
 import bench_server  # noqa: E402
 import modes  # noqa: E402
 
-# Answers as llama-server does: a token for each of the prompt's first ones, another one where DIFFERS
-# is the mode.
+# Answers as llama-server does: a token for each of the prompt's first tokens, and another token where DIFFERS is the
+# mode.
 SERVER = """#!/usr/bin/env python3
 import http.server, json, os, sys
 
@@ -72,7 +72,7 @@ class CompareTest(unittest.TestCase):
         return file
 
     def bench(self, *arguments, **environment):
-        """Runs the client; returns its exit status and its JSON."""
+        """Runs the client. Returns its exit status and its JSON."""
         trace, out = self.root / "trace.csv", self.root / "out.json"
         trace.write_text(TRACE, encoding="utf-8")
         command = ["bench_server.py", "--server", str(self.program("server", SERVER)), "--model", "m.gguf",
@@ -127,7 +127,7 @@ class CompareTest(unittest.TestCase):
             [sys.executable, bench_server.__file__, "--server", server, "--model", "m.gguf", "--trace", trace,
              "--out", self.root / "out.json"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(client.kill)
-        # The log is there from the start of the server on.
+        # The server creates the log at its start.
         while not list(self.root.glob("*.log")):
             time.sleep(0.05)
         time.sleep(0.5)

@@ -1,5 +1,5 @@
-// The worker of the server of TensorRT, with a network of test kernels: what an execution knows of
-// a shape lies in device memory, as in TensorRT, and is written when the shape changes.
+// The worker of TensorRT's server, with a network of test kernels: as in TensorRT, an execution's
+// state for a shape is in device memory, and is written when the shape changes.
 #include "integrations/tensorrt/worker.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ int profile_of(Shape shape) {
   return shape.batch > 2 ? 1 : 0;
 }
 
-// What an execution writes into its memory for a shape.
+// Returns the value that an execution writes into its memory for a shape.
 float mark_of(Shape shape) {
   return static_cast<float>(100 * shape.batch + shape.length);
 }
@@ -49,7 +49,7 @@ float mark_of(Shape shape) {
 enum class Fault {
   kNone,
   kNoWork,     // enqueue() does nothing
-  kNoCapture,  // while its stream captures, enqueue() stops halfway
+  kNoCapture,  // during a capture, enqueue() stops halfway
 };
 
 // scores[i] = tokens[i] + (profile + 1) * mark of the shape
@@ -79,7 +79,7 @@ class FakeModel : public Model {
     memory_.erase(data);
     cgtree::free_device_memory(device_, data);
   }
-  // From now on all memory is said to have been freed.
+  // Makes the model report all memory as freed.
   void hide_memory() {
     const std::lock_guard lock(mutex_);
     memory_.clear();
@@ -286,7 +286,7 @@ TEST_P(TensorRtWorkerTest, MemoryThatTheModelHasFreedTakesRecordingsAlong) {
     serve_and_check(*worker, {2, 8});
   ASSERT_EQ(worker->counts().replays, 1U);
   model_->hide_memory();
-  serve_and_check(*worker, {4, 8});  // makes an execution, and so looks at the model's memory
+  serve_and_check(*worker, {4, 8});  // makes an execution, which checks the model's memory
   serve_and_check(*worker, {2, 8});
   EXPECT_EQ(worker->counts().recordings, 2U);
   EXPECT_EQ(worker->counts().replays, 1U);

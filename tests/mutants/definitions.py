@@ -1,9 +1,9 @@
 """Finds definitions by name in C++, CUDA and Python sources, without a compiler.
 
-A definition is a function with its signature, a class, a variable, or a declaration that ends with ';'.
-Its name is qualified by classes and never by namespaces: "Footprint::ends_behind" inside its class and
-behind it, "kFields" for a constant, "_Adviser._on_causes" in Python. A name has no template arguments, and
-all operators of a class are "Flag::operator". Definitions inside a function are a part of it.
+A definition is a function with its signature, a class, a variable, or a declaration that ends with ';'. Its name is
+qualified by classes and never by namespaces: "Footprint::ends_behind" inside its class and after it, "kFields" for a
+constant, "_Adviser._on_causes" in Python. A name has no template arguments, and all operators of a class have the name
+"Flag::operator". Definitions inside a function are a part of it.
 """
 
 import ast
@@ -26,17 +26,17 @@ BRACKET = re.compile(r"[()\[\]{}]")
 OPENING = re.compile(r"[(\[{]")
 END = re.compile(r"[(\[{;]|\b(?:public|private|protected)\s*:")
 CLOSING = {"(": ")", "[": "]", "{": "}"}
-# Words before parentheses that do not name a function.
+# Words before parentheses that are not names of functions.
 ATTRIBUTES = re.compile(r"(?:\b(?:alignas|decltype|explicit|noexcept|requires)|__\w+__)\s*\(\)")
 
 
 def filled(match, mark=" "):
-    """Returns a match with a mark in place of each character, on as many lines."""
+    """Returns a match with each character replaced by a mark, on the same number of lines."""
     return re.sub(r"[^\n]", mark, match[0])
 
 
 def without_comments(text, is_python):
-    """Returns the text with blanks in place of comments."""
+    """Returns the text with comments replaced by blanks."""
     if not is_python:
         return COMMENT_OR_STRING.sub(lambda match: filled(match) if match["comment"] else match[0], text)
     lines = text.splitlines(keepends=True)
@@ -128,7 +128,7 @@ class Cxx:
 
 
 def kind_of(head):
-    """Returns (kind, name) of a '{' behind `head`: it begins a "scope", a "function", or a "part" of a statement."""
+    """Returns (kind, name) of a '{' after `head`: it begins a "scope", a "function", or a "part" of a statement."""
     if re.match(r'\s*(?:inline\s+)?namespace\b|\s*extern\s*"+\s*$', head):
         return "scope", ""
     is_member = re.search(r"\(\).*[^:]:(?!:)", head, re.DOTALL) and re.search(r"\w\s*$", head)
@@ -150,7 +150,7 @@ def declared(head):
 
 
 def tokens(text):
-    """Returns the words and marks of a text, which are all of it except blanks."""
+    """Returns the words and marks of a text, without its blanks."""
     return re.findall(r"\w+|\S", text)
 
 
@@ -166,7 +166,7 @@ def pattern_of(text):
 
 
 class Sources:
-    """The sources below a folder, without those of tests, and their definitions."""
+    """The sources below a folder, except those of tests, and their definitions."""
 
     def __init__(self, root):
         self.texts = {}
@@ -188,7 +188,7 @@ class Sources:
             self.faults.append(f"{path}: {error}")
 
     def places(self, name, old):
-        """Returns where `old` occurs in definitions of that name, as (path, begin, end); None without any."""
+        """Returns the places of `old` in definitions of that name, as (path, begin, end); None without any."""
         if name not in self._places:
             return None
         pattern = pattern_of(old)

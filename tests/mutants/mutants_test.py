@@ -1,5 +1,4 @@
-"""The list of mutants is true of the sources; the tool finds definitions by name, and tells mutants that
-live from others.
+"""The list of mutants fits the sources; the tool finds definitions by name, and distinguishes surviving mutants.
 """
 
 import json
@@ -192,7 +191,8 @@ class MutantsTest(unittest.TestCase):
         self.assertIn("2 mutants", self.problems([mutant(), mutant()])[0])
 
     def run_tool(self, folder, run, build="true"):
-        """The tool's exit status and score, of one mutant with a program that is `run`."""
+        """Returns the tool's exit status and the score of one mutant with a program that is `run`.
+        """
         names, score = pathlib.Path(folder), pathlib.Path(folder, "score.json")
         score.unlink(missing_ok=True)
         (names / "list.json").write_text(json.dumps({"groups": {"all": ["system_world_test"]},

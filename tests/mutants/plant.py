@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Plants subtle faults in the library, one at a time, and says which tests find them.
+"""Plants subtle faults in the library, one at a time, and reports the tests that find them.
 
-mutants.json lists the faults: a function, text that occurs in it exactly once, the text to put in its
-place, what that breaks, and the test programs that should find it, the likeliest first. Names of
-programs are paths below tests/ with '_' for '/', such as cgtree_outputs_test. A name of "groups"
-stands for the programs of the group that are not named before.
+mutants.json lists the faults: a function, text that occurs in it exactly once, its replacement, the effect, and the
+test programs that should find it, the likeliest first. Names of programs are paths below tests/ with '_' for '/', such
+as cgtree_outputs_test. A name of "groups" stands for the programs of the group that are not named before.
 
-A function is named as definitions.py names it: "Attempt::settle", without namespaces, or "Report.lines"
-in Python. A class, a member or a constant can take its place. All definitions of the name outside of tests/
-count together, in any file: overloads, a declaration and its body. Blanks, line breaks and comments in the
-text do not matter. Keep the text short: the expression or the statement that changes.
+A function has the name that definitions.py gives it: "Attempt::settle", without namespaces, or "Report.lines" in
+Python. A class, a member or a constant is permitted, too. All definitions of the name outside tests/ count together, in
+any file: overloads, a declaration and its body. Blanks, line breaks and comments in the text do not matter. Keep the
+text short: the expression or the statement that changes.
 
   plant.py --check
       checks that the list is true of the sources
@@ -18,11 +17,10 @@ text do not matter. Keep the text short: the expression or the statement that ch
       are the names, for another build. Both commands run in the copy of the working tree, with
       CGTREE_MUTANT_FILE set to the file that was changed.
 
-results/score.json has the fates that are known so far; a mutant that is missing there was not
-planted yet.
+results/score.json has the known fates; a mutant that is missing there was not planted yet.
 
-Exit status: 0 all is well; 1 a mutant that is not argued to be equivalent survived; 2 the list or
-the command line is wrong; 3 what was to be mutated does not build, or its tests fail.
+Exit status: 0 all is well; 1 a mutant survived that is not argued to be equivalent; 2 the list or
+the command line is wrong; 3 the unchanged sources do not build, or their tests fail.
 """
 
 import argparse
@@ -52,12 +50,12 @@ def read_list(path):
 
 
 def expand(names, groups):
-    """Returns the programs that names of programs and groups stand for, each once."""
+    """Returns the programs of a list of names of programs and groups, each once."""
     return list(dict.fromkeys(test for name in names for test in groups.get(name, [name])))
 
 
 def problems(mutants, root, groups, sources):
-    """Returns the faults of the list, a sentence each."""
+    """Returns the faults of the list, as sentences."""
     found = []
     for name, tests in groups.items():
         if label_of(name, root):
@@ -88,7 +86,7 @@ def problems(mutants, root, groups, sources):
 def label_of(test, root):
     """Returns "//tests/FOLDER:NAME" if that has a source or a BUILD.bazel that names it, else None."""
     words = test.split("_")
-    for i in range(1, len(words)):  # the name of a folder may have a '_' of its own
+    for i in range(1, len(words)):  # the folder's name may contain a '_'
         folder, rest = root / "tests" / "_".join(words[:i]), "_".join(words[i:])
         build = folder / "BUILD.bazel"
         if (folder / f"{rest}.cc").exists() or (
@@ -98,7 +96,7 @@ def label_of(test, root):
 
 
 def copy_tree(root, copy):
-    """Copies what git knows or could know of the tree; leaves alone what is the same already."""
+    """Copies the files of the tree that git tracks or would track, except unchanged ones."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, text=True,
                             capture_output=True, check=True).stdout.splitlines()
     for name in listed:
@@ -141,7 +139,7 @@ class Planter:
         return status == 0, output
 
     def killer(self, tests, file):
-        """The first program that fails, or None; and how."""
+        """Returns the first program that fails and its first failure, or None."""
         for test in tests:
             command = self.run_command.replace("{test}", test).replace(
                 "{label}", label_of(test, ROOT))
@@ -152,7 +150,7 @@ class Planter:
         return None, ""
 
     def score(self, mutant):
-        """The mutant's fate as a dict."""
+        """Returns the mutant's fate as a dict."""
         [(name, start, end)] = self.sources.places(mutant["function"], mutant["old"])
         file, path, text = name.as_posix(), self.copy / name, self.sources.texts[name]
         begin = time.monotonic()

@@ -1,5 +1,6 @@
-// The functions cgs_*, in the file that tools/amalgamate makes. Compiled with it, because all but
-// these functions is hidden in there: by a C++ compiler on the host device, by nvcc on a GPU.
+// The functions cgs_* of the file that tools/amalgamate makes. The test is compiled together with
+// that file, in which all other functions are hidden: by a C++ compiler for the host device, by
+// nvcc for a GPU.
 #ifdef __CUDACC__
 #include <cgtree_steps.cu>
 #else
@@ -33,7 +34,7 @@ void expect_ok(cgtree::Code code) {
   ASSERT_EQ(code, cgtree::Code::kSuccess);
 }
 
-// A Memory is a range of the device.
+// A range of device memory.
 class Memory {
  public:
   explicit Memory(float value = 0) : data_(cgtree::allocate_device_memory(kDevice, kBytes)) {
@@ -49,7 +50,7 @@ class Memory {
     const std::vector<float> values(kCount, value);
     copy(data_, values.data());
   }
-  // Returns the value of all elements, or NaN if they differ. Requires: the work is done.
+  // Returns the value of all elements, or NaN if they differ. Requires: all work is done.
   float value() const {
     std::vector<float> values(kCount);
     copy(values.data(), data_);
@@ -118,7 +119,7 @@ class SmallDoorTest : public ::testing::Test {
     cgtree::parallel_for(stream_.ref(), kCount, Axpy{a, x, y});
     cgtree::parallel_for(stream_.ref(), kCount, Axpy{2, w, y});
   }
-  // Returns the runs of the work. `a` is that of the key.
+  // Returns the number of runs of the work. `a` comes from the key.
   int step(const Memory& x, const Memory& y, const Memory& w, std::int64_t key) {
     int runs = 0;
     int run = begin(x, y, w, key);
@@ -243,7 +244,7 @@ TEST_F(SmallDoorTest, ACheckedAddressThatIsAnotherOneIsRecordedToo) {
   for (int i = 0; i < 3; ++i)
     step(x, y, w, 1);
   EXPECT_EQ(value(y), 6);
-  EXPECT_GT(step(x, y, other, 1), 0);  // never the recording of w
+  EXPECT_GT(step(x, y, other, 1), 0);  // without the recording of w
   EXPECT_EQ(value(y), 26);
   EXPECT_NE(std::string(cgs_why(steps_)).find("'w'"), std::string::npos) << cgs_why(steps_);
 }
@@ -264,7 +265,7 @@ TEST_F(SmallDoorTest, OneRecordingServesAllSessions) {
   };
   EXPECT_EQ(call(0), 1);
   EXPECT_EQ(call(0), 1);
-  EXPECT_EQ(call(1), 1);  // captured, and served
+  EXPECT_EQ(call(1), 1);  // captured in vain
   for (std::size_t i = 0; i < 64; ++i)
     EXPECT_EQ(call((7 * i) % expected.size()), 0);
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -352,7 +353,7 @@ TEST_F(SmallDoorTest, WorkThatRefusesItsCaptureRunsAsItIsAndWhySaysSo) {
     ASSERT_EQ(run, CGS_DONE) << cgs_why(steps_);
   }
   EXPECT_EQ(value(y), 4);
-  EXPECT_EQ(runs, 5);  // the second call twice
+  EXPECT_EQ(runs, 5);  // twice in the second call
   EXPECT_EQ(stats().replays, 0u);
   EXPECT_EQ(stats().eager, 3u);
   EXPECT_NE(std::string(cgs_why(steps_)).find("run_eagerly"), std::string::npos) << cgs_why(steps_);
@@ -474,7 +475,7 @@ TEST_F(SmallDoorTest, AnArgumentThatIsWrongIsNamedAndNothingIsLost) {
   EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &larger), CGS_INVALID);
   EXPECT_EQ(none, nullptr);
   ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
-  EXPECT_EQ(begin(x, y, w, 1), CGS_INVALID);  // one is open, and stays so
+  EXPECT_EQ(begin(x, y, w, 1), CGS_INVALID);  // the open step stays open
   work(1);
   EXPECT_EQ(cgs_end(steps_), CGS_DONE) << cgs_why(steps_);
   EXPECT_EQ(step(x, y, w, 1), 0);
@@ -490,7 +491,7 @@ TEST_F(SmallDoorTest, AnOptionOrAFlagThatIsNotKnownIsRefusedWhenItIsOpened) {
   const cgs_binding odd[] = {{"x", 16, 0}};
   EXPECT_EQ(cgs_open(&none, "f", 0, odd, 1, nullptr), CGS_INVALID);
   EXPECT_STREQ(cgs_why(nullptr), "binding 'x' has flags 0x10, where this library knows 0xf");
-  const cgs_options half = {.struct_size = sizeof(std::size_t) + 4};  // of a pointer
+  const cgs_options half = {.struct_size = sizeof(std::size_t) + 4};  // ends inside a pointer
   EXPECT_EQ(cgs_open(&none, "f", 0, nullptr, 0, &half), CGS_INVALID);
   const cgs_binding block[] = {{"block", CGS_HOST | CGS_COPIED, 8}};
   EXPECT_EQ(cgs_open(&none, "f", 0, block, 1, nullptr), CGS_INVALID);
@@ -573,7 +574,7 @@ TEST_F(SmallDoorTest, WhyNamesTheCaptureThatHasFailed) {
 
 TEST_F(SmallDoorTest, WhatDropsRecordingsIsRefusedWhileAStepIsOpen) {
   const Memory x(1), y(0), w(0);
-  for (int i = 0; i < 2; ++i) {  // a warm-up, a capture
+  for (int i = 0; i < 2; ++i) {  // a warm-up, then a capture
     ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
     EXPECT_EQ(cgs_invalidate(steps_, w.get(), kBytes), CGS_INVALID);
     EXPECT_EQ(why(),
@@ -594,14 +595,14 @@ TEST_F(SmallDoorTest, WorkThatThrowsLeavesNoTraceOnceItIsLeft) {
     ~Leave() { cgs_leave(steps); }
   };
   const Memory x(1), y(0), w(0);
-  for (int i = 0; i < 4; ++i) {  // a throw and then a call, of a warm-up and of a capture
+  for (int i = 0; i < 4; ++i) {  // two warm-ups and two captures, of which the first throws
     const bool throws = i % 2 == 0;
     try {
       const Leave leave{steps_};
       int run = begin(x, y, w, 1);
       for (; run == CGS_RUN; run = cgs_end(steps_)) {
         EXPECT_EQ(cgs_is_captured(steps_), i > 1);
-        if (throws && i > 1) work(1);  // which never runs
+        if (throws && i > 1) work(1);  // in a capture, which never runs
         if (throws) throw std::runtime_error("of the engine");
         work(1);
       }
@@ -619,7 +620,7 @@ TEST_F(SmallDoorTest, WorkThatThrowsLeavesNoTraceOnceItIsLeft) {
 
 TEST_F(SmallDoorTest, AStepBelongsToTheThreadThatHasBegunIt) {
   const Memory x(1), y(0), w(0);
-  for (int i = 0; i < 2; ++i) {  // a warm-up, a capture
+  for (int i = 0; i < 2; ++i) {  // a warm-up, then a capture
     ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);
     std::thread([&] {
       EXPECT_EQ(begin(x, y, w, 1), CGS_BUSY);
@@ -636,13 +637,13 @@ TEST_F(SmallDoorTest, AStepBelongsToTheThreadThatHasBegunIt) {
     work(1);
     ASSERT_EQ(cgs_end(steps_), CGS_DONE) << why();
   }
-  std::thread([&] { EXPECT_EQ(step(x, y, w, 1), 0); }).join();  // between steps any may call
+  std::thread([&] { EXPECT_EQ(step(x, y, w, 1), 0); }).join();  // between steps, each thread may
   EXPECT_EQ(value(y), 3);
 }
 
 TEST_F(SmallDoorTest, AThreadThatEndsLeavesItsStep) {
   const Memory x(1), y(0), w(0);
-  for (int i = 0; i < 2; ++i) {  // a warm-up, a capture
+  for (int i = 0; i < 2; ++i) {  // a warm-up, then a capture
     std::thread([&] { EXPECT_EQ(begin(x, y, w, 1), CGS_RUN); }).join();
     EXPECT_FALSE(stream_.ref().is_capturing());
     EXPECT_EQ(step(x, y, w, 1), 1);
@@ -652,7 +653,7 @@ TEST_F(SmallDoorTest, AThreadThatEndsLeavesItsStep) {
   EXPECT_EQ(stats().failures, 2u);
 }
 
-// A stream of an engine that owns it: nothing but cgs_retire_stream() says that it goes.
+// A stream that the engine owns: only cgs_retire_stream() reports its end.
 TEST_F(SmallDoorTest, AStreamThatIsRetiredMayGoBeforeTheLastStep) {
   cgtree::DeviceAPI& api = cgtree::device_api(kDevice);
   const Memory x(1), y, w(0);
@@ -686,7 +687,7 @@ struct Flags {
   std::atomic<bool> may_go_on = false;
 };
 
-// The replay, or the release that waits for it, is inside as long as the stream stands still.
+// The replay, or the release that waits for it, is inside while the stream is blocked.
 TEST_F(SmallDoorTest, AThreadIsBusyWhileAnotherIsInside) {
   const Memory x(1), y(0), w(0);
   Flags flags;
@@ -729,7 +730,7 @@ TEST_F(SmallDoorTest, AThreadIsBusyWhileAnotherIsInside) {
   EXPECT_EQ(stats().replays, 1u);
 }
 
-// A Program calls all functions at random, and keeps beside them the values that memory must have.
+// Calls all functions at random, and tracks the values that memory must have.
 class RandomProgramTest : public SmallDoorTest {
  protected:
   enum class Throw { kNever, kBeforeItsWork, kBehindItsWork };
@@ -752,7 +753,7 @@ class RandomProgramTest : public SmallDoorTest {
     ASSERT_EQ(cgs_open(&steps_, "random", 0, bindings, 5, &options), CGS_DONE) << cgs_why(nullptr);
   }
 
-  // All that is wrong while a step is open. Nothing must come of it.
+  // Makes every wrong call while a step is open. None has an effect.
   void misuse(const cgs_range* ranges) {
     EXPECT_EQ(cgs_begin(steps_, nullptr, 0, ranges, 5, stream()), CGS_INVALID);
     EXPECT_EQ(cgs_invalidate(steps_, ranges[1].address, 1), CGS_INVALID);
@@ -764,7 +765,7 @@ class RandomProgramTest : public SmallDoorTest {
     }).join();
   }
 
-  // Returns whether the work has run, or will.
+  // Returns true if the work has run or will run.
   bool call(std::size_t x, std::size_t y, std::size_t w, std::size_t z, int key, Throw throws) {
     auto block = std::make_unique<int>(key + static_cast<int>(pick(3)));
     added_ = static_cast<float>(*block);
@@ -772,7 +773,7 @@ class RandomProgramTest : public SmallDoorTest {
         xs_[x].range(), ys_[y].range(), ws_[w].range(), {block.get(), sizeof(int)}, zs_[z].range()};
     bool runs = false;
     int run = cgs_begin(steps_, &key, sizeof key, ranges, 5, stream());
-    *block = 4711;  // it was read
+    *block = 4711;  // already read
     block.reset();
     const bool refuses = pick(16) == 0;
     try {
@@ -840,14 +841,14 @@ class RandomProgramTest : public SmallDoorTest {
   const Memory xs_[3] = {Memory(1), Memory(2), Memory(3)};
   const Memory ys_[4], ws_[2] = {Memory(5), Memory(6)}, zs_[2];
   float y_values_[4] = {0, 0, 0, 0}, z_values_[2] = {0, 0};
-  float added_ = 0;  // by the block of the last call
+  float added_ = 0;  // from the block of the last call
 };
 
 TEST_F(RandomProgramTest, MemoryIsAsTheWorkWouldHaveLeftItAndAllOfItIsGivenBack) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   random_.seed(seed);
-  const auto free_memory = [] {  // others use a GPU, too
+  const auto free_memory = [] {  // other programs use a GPU, too
     const bool is_alone = kDevice.type != cgtree::DeviceType::kCuda;
     cgtree::DeviceAPI& api = cgtree::device_api(kDevice);
     return is_alone ? std::get<std::int64_t>(api.attribute(0, cgtree::DeviceAttribute::kFreeMemory))

@@ -1,4 +1,4 @@
-"""The two files of tools/amalgamate: they compile alone, do what their header says, and show nothing else."""
+"""The two files of tools/amalgamate: they compile alone, do what their header promises, and export no other symbols."""
 
 import ctypes
 import os
@@ -24,9 +24,9 @@ TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
 FLAGS_OF_GGML = ("-Wmissing-declarations", "-Wmissing-noreturn", "-Wcast-qual", "-Wextra-semi")
 OLDEST_GCC = shutil.which("g++-11") or "g++"
 MOST_LINES = 34_000
-MOST_CODE = 2 << 20  # bytes, with the kernels for a GPU
-# Mangled names that belong to these files. Templates of the standard library are weak and visible; nvcc names
-# those of our types after the contents of the file.
+MOST_CODE = 2 << 20  # bytes, including the kernels for a GPU
+# Mangled names that belong to these files. Templates of the standard library are weak and visible; nvcc names instances
+# for types of this file by a hash of the file.
 OURS = re.compile(r"^cgs_|^_Z(?!Z*N?[KRO]*(St|Sa|9__gnu_cxx)).*(cgtree|cgs_|_GLOBAL__N)")
 NVCC = shutil.which("nvcc", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
 
@@ -83,7 +83,7 @@ class SmallDoorTest(unittest.TestCase):
             self.assertLess(library.cgs_open(ctypes.byref(ctypes.c_void_p()), b"", 0, None, 0, None), 0)
             opened.append(steps)
         self.assertEqual(copies[1].cgs_open(ctypes.byref(ctypes.c_void_p()), b"g", 0, None, 0, None), 0)
-        self.assertIn(b"name", copies[0].cgs_why(None))  # the first one's failure, not the second one's success
+        self.assertIn(b"name", copies[0].cgs_why(None))  # the error of the first copy, not the success of the second
         self.assertEqual(copies[1].cgs_why(None), b"")
         for library, steps in zip(copies, opened, strict=True):
             library.cgs_close(steps)

@@ -1,4 +1,4 @@
-"""A C header that breaks programs of the last release is found, and one that they cannot tell from it is not."""
+"""Changes of a C header that break programs of the last release are found, and compatible changes pass."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ sys.path.insert(0, "tools")
 
 import check_abi  # noqa: E402
 
-# (text of the header, what is put in its place, what is said of it)
+# (text of the header, its replacement, the expected finding)
 BREAKS = [
     ("CGT_API uint32_t cgt_abi_version(void);", "", "function cgt_abi_version: was uint32_t (void), and is gone"),
     ("CGT_API uint32_t cgt_abi_version(void);", "CGT_API uint64_t cgt_abi_version(void);",

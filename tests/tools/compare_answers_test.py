@@ -1,4 +1,4 @@
-"""What compare_answers reports as a difference, and its exit status."""
+"""The differences that compare_answers reports, and its exit status."""
 
 import json
 import pathlib

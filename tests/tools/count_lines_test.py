@@ -1,4 +1,4 @@
-"""What count_lines counts as the product and as the core, and that the core does not grow."""
+"""The lines that count_lines counts as the product and as the core; the core must not grow."""
 
 import pathlib
 import sys
@@ -9,12 +9,13 @@ sys.path.insert(0, "tools")
 import count_lines  # noqa: E402
 import source_tree  # noqa: E402
 
-# docs/decisions/0043-walls-are-folders.md says what the core is. Its lines may only fall; a room's are in its file ROOM.
+# docs/decisions/0043-walls-are-folders.md defines the core. Its lines may only fall; the limit of a room is in its file
+# ROOM.
 MOST_CORE_LINES = 35_841
 
 
 def rows_of(files):
-    """Counts a tree that holds these files (path -> number of lines) in rooms of the core, around it and outside."""
+    """Counts a tree of these files (path -> number of lines), with rooms of the core, around it and outside."""
     with tempfile.TemporaryDirectory() as root:
         for path, part in {"base": "core", "cgtree": "core", "cgtree/tree": "core", "simulator": "around",
                            "python": "program", "tests": "program"}.items():

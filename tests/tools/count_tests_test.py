@@ -1,4 +1,4 @@
-"""What count_tests counts in test logs, and its exit status."""
+"""The tests that count_tests counts in test logs, and its exit status."""
 
 import pathlib
 import subprocess
@@ -17,7 +17,7 @@ GTEST = """<?xml version="1.0" encoding="UTF-8"?>
   </testsuite>
 </testsuites>
 """
-# What Bazel writes for a test that writes no XML.
+# The XML that Bazel writes for a test that writes none.
 PLAIN_PASS = """<testsuites><testsuite name="x" tests="1" failures="0" errors="0">
 <testcase name="x" status="run" duration="0" time="0"></testcase></testsuite></testsuites>"""
 PLAIN_FAIL = PLAIN_PASS.replace("></testcase>", "><error message='exited with 1'/></testcase>")

@@ -1,4 +1,4 @@
-"""Reports of snapshots, of event files and of watches: what is said, when, and of what text none is made."""
+"""Reports of snapshots, of event files and of watches: their text, its conditions, and refused files."""
 
 import contextlib
 import io
@@ -139,7 +139,7 @@ class ReportToolTest(unittest.TestCase):
 
 
 class WordsTest(unittest.TestCase):
-    """The report has the words of the library, which says them of a call, in the log and in metrics."""
+    """The report uses the words that the library uses for calls, in the log and in metrics."""
 
     LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -163,7 +163,7 @@ class WordsTest(unittest.TestCase):
                          [list(row) for row in _report.CAUSES.items()])
 
     def sentences(self, path, *functions):
-        """Returns the pieces of sentences in functions in C++, between what is put into them."""
+        """Returns the literal parts of sentences in C++ functions, between the inserted values."""
         source = re.sub(r'"\s*\n\s*"', "", pathlib.Path(path).read_text(encoding="utf-8"))
         for function in functions:
             self.assertIn(function, source)
@@ -205,7 +205,7 @@ class WordsTest(unittest.TestCase):
 
 
 def busy_facts():
-    """What no test would wait for."""
+    """Facts that a test could not produce in time."""
     facts = _report.Facts("a\nb", "host:0", generations=7)
     for i in range(40):
         skips = dict.fromkeys(_report.SKIP_REASONS, 1 + i)
@@ -261,7 +261,7 @@ class ReportTextTest(unittest.TestCase):
 
 
 class AdviceTest(unittest.TestCase):
-    """Each advice where it helps, and not where it does not. tests/python/report_test.py has those of contexts."""
+    """Each advice appears where it helps, and only there. tests/python/report_test.py has the advice about contexts."""
 
     def test_functions_that_are_bound_by_the_host_are_named(self):
         facts = _report.Facts(functions=[_report.Function(name) for name in ("host", "device", "seldom")])
@@ -279,8 +279,8 @@ class AdviceTest(unittest.TestCase):
         facts.times = {"decode": _report.Times(10, device=900_000, host=80_000),
                        "sample": _report.Times(10, device=900_000, host=100_000),
                        "slow": _report.Times(10, device=900_000, host=500_000)}
-        self.assertNotIn("have saved", _report.report_text(facts))  # against nothing
-        for name, us in [("decode", 1208), ("sample", 110), ("slow", 40)]:  # the last has saved nothing
+        self.assertNotIn("have saved", _report.report_text(facts))  # nothing to compare with
+        for name, us in [("decode", 1208), ("sample", 110), ("slow", 40)]:  # the last one has saved nothing
             facts.times[name].eager = 1000 * us
         self.assertIn("graphs have saved 1300.0 ms of the host: 1200.0 ms in 'decode', whose replays take 8.0 us and "
                       "not 1208.0\n", _report.report_text(facts))
@@ -410,7 +410,7 @@ class FactsTest(unittest.TestCase):
                 report_of_events(event)
 
     def test_fields_of_other_types_are_no_crash(self):
-        """Whatever a file holds, there is a report of it or a NoReport."""
+        """Any file has a report, or raises NoReport."""
         drawn = random.Random(SEED)
         values = [None, True, -3, 3.5, "text", [1, "x"], {"a": 1}, 1 << 63]
         event = {"event": "record", "context": "a", "process": 1, "function": "f", "node": 3, "us": 5,

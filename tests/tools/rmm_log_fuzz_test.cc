@@ -1,5 +1,5 @@
-// Fuzzes the reader of logs of allocations: a log that is accepted is one that a program could have
-// made, and one that is refused is refused with InvalidArgument and the line.
+// Fuzzes the reader of logs of allocations: an accepted log could have been made by a program, and
+// a refused one raises InvalidArgument with the line.
 #include <unistd.h>
 
 #include <algorithm>

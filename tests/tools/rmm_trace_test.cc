@@ -1,4 +1,4 @@
-// Which logs are read, and which are refused, with the line.
+// Accepted logs, and refused logs with their line.
 #include "tests/support/rmm_log.h"
 
 #include <gmock/gmock.h>

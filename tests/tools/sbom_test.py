@@ -1,4 +1,4 @@
-"""tools/sbom.py lists each package of a folder with its hash, and what is compiled into it."""
+"""tools/sbom.py lists each package of a folder with its hash and the code compiled into it."""
 
 import hashlib
 import io

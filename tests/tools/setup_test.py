@@ -1,4 +1,6 @@
-"""tools/setup does nothing, installs or refuses, on a machine that is a PATH and a prefix."""
+"""tools/setup finds everything, installs or refuses, on a machine that consists of a PATH and a
+prefix.
+"""
 
 import os
 import pathlib
@@ -12,7 +14,7 @@ COMMANDS = ["bazel", "gcc", "g++", "python3", "clang-format-14", "valgrind", "dp
 HEADERS = ["../lib/python3/dist-packages/prometheus_client/parser.py", "gtest/gtest.h",
            "gmock/gmock.h", "spdlog/spdlog.h", "fmt/format.h", "CLI/CLI.hpp",
            "benchmark/benchmark.h", "nlohmann/json.hpp", "rapidcheck.h"]
-# Notes how it was called; installing makes the command exist.
+# Logs its arguments; an installation makes the command exist.
 APT_GET = 'echo "$@" >>"{log}"\nif [[ $* == *" install "* ]]; then {install}; fi\n'
 
 
@@ -130,7 +132,7 @@ class SetupTest(unittest.TestCase):
         self.assertIn("sudo apt-get", self.calls())
 
     def add_python(self, folder, pip):
-        """A python3 whose `-m venv` makes one in the folder, whose pip is this."""
+        """Adds a python3 whose `-m venv` creates the folder with `pip` as its pip."""
         inner = self.root / folder / "bin/python3"
         marker = self.root / f"{folder}_installed"
         mkdir, chmod = shutil.which("mkdir"), shutil.which("chmod")

@@ -1,4 +1,4 @@
-"""The site is made without a warning, loads nothing from elsewhere, has no broken link, and fits narrow windows."""
+"""The site is made without a warning, loads only its own files, has no broken link, and fits narrow windows."""
 
 import html
 import importlib.machinery
@@ -24,7 +24,7 @@ LOADED = re.compile(r'<(?:script|img|source|iframe|video|link)\b[^>]*?\s(?:src|s
                     r'|(?:url\(|@import)\s*["\']?((?:https?:)?//[^"\')]*)')
 LINK = re.compile(r'\s(?:href|src|srcset)="([^"]*)"')
 ANCHOR = re.compile(r'\sid="([^"]*)"')
-# Pages with what is wide: tables, programs, signatures, long names.
+# Pages with wide content: tables, programs, signatures, long names.
 WIDE = ["index", "docs/README", "docs/benchmarks", "docs/multi_gpu", "docs/python", "docs/footguns",
         "docs/metrics", "docs/tree_viewer", "docs/tutorials/find_out_why", "docs/decisions/README",
         "tests/acceptance", "api/README", "api/compile.h", "api/c_api.h", "cgtree/compile.h"]

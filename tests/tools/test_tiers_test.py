@@ -1,4 +1,6 @@
-"""tools/test_release, tools/test_gpu and tools/release: what their steps name exists, and how they end."""
+"""tools/test_release, tools/test_gpu and tools/release: the files and targets of their steps exist, and their exit
+status is right.
+"""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The command line of trace_replay: exit status, messages, and which files it leaves behind."""
+"""The command line of trace_replay: exit status, messages, and files that it leaves."""
 
 import gzip
 import json

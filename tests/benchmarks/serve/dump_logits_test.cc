@@ -1,4 +1,4 @@
-// What dump_logits writes is the model that it says, and one that examples/serve loads.
+// The output of dump_logits: the model of its arguments, which examples/serve can load.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Which command lines are refused, and with what.
+// Refused command lines, and their messages.
 #include "benchmarks/serve/options.h"
 
 #include <gtest/gtest.h>

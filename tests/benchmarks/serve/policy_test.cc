@@ -1,4 +1,4 @@
-// Which buckets a policy chooses, which options it makes, and how steps are counted.
+// Policies: their buckets, their options, and counts of steps.
 #include "benchmarks/serve/policy.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,8 @@ TEST(SizePlanTest, SuggestedBucketsAreThoseThatPadTheTraceLeast) {
   const SizePlan plan(Policy::kSuggested, 2, kLimits, some_sizes());
 
   EXPECT_EQ(plan.decode(CacheUse::kStatic, true).axes[0].sizes, (Sizes{3, 9}));
-  // One length and two batches: 80 * 6 + 10 * 6 + 10 * 24 rows; the other way round more.
+  // One length and two batches: 80 * 6 + 10 * 6 + 10 * 24 rows; two lengths and one batch need
+  // more.
   EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[0].sizes, (Sizes{1, 4}));
   EXPECT_EQ(plan.prefill(CacheUse::kStatic, true).axes[1].sizes, (Sizes{6}));
 }

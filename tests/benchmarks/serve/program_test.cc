@@ -125,7 +125,7 @@ TEST(ProgramTest, ABadTraceLeavesNoJsonBehind) {
 }
 
 TEST(ProgramTest, AskingForAGpuWhereThereIsNoneEndsWithTwo) {
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides what there is
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides all GPUs
 
   const ProgramRun outcome = serve("--device=cuda");
 

@@ -1,4 +1,5 @@
-// The table and the JSON of a report, differences, percentiles, and files that are written whole.
+// The table and the JSON of a report, differences, percentiles, and files that are written
+// completely or not at all.
 #include "benchmarks/serve/report.h"
 
 #include <gtest/gtest.h>

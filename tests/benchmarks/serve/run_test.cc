@@ -1,4 +1,4 @@
-// The whole job in process: a tiny model and trace in both modes on the host device.
+// A complete run in this process: a tiny model and trace in both modes on the host device.
 #include "benchmarks/serve/run.h"
 
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ TEST(RunTest, EveryPolicyAndBudgetGivesTheSameTokensWithinItsBudget) {
       EXPECT_EQ(run.served.decode_work.padded, 0);
     }
   }
-  EXPECT_GT(report.runs.front().served.context.evictions, 0u);  // exact, 4
+  EXPECT_GT(report.runs.front().served.context.evictions, 0u);  // each size, up to 4
 }
 
 TEST(RunTest, TheSameOptionsGiveTheSameTokens) {

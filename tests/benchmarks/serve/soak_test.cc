@@ -1,4 +1,4 @@
-// What a soak mixes, and what counts as growth.
+// Soaks: the mix of work, and the definition of growth.
 #include "benchmarks/serve/soak.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(SoakTest, MixesShapesEvictionsAndMutationAndFindsNothing) {
   const SoakReport report = run_soak(tiny());
 
   EXPECT_FALSE(report.failure) << *report.failure;
-  ASSERT_EQ(report.contexts.size(), 6u);  // three policies, the cache where it is or copied
+  ASSERT_EQ(report.contexts.size(), 6u);  // three policies, each with the cache in place and copied
   std::uint64_t evictions = 0, replays = 0;
   for (const SoakedContext& context : report.contexts) {
     evictions += context.stats.evictions;
@@ -61,7 +61,7 @@ TEST(WatchedTest, GrowthCountsFromWhatWasThereWhenAllHadSettled) {
   EXPECT_FALSE(watched.has_grown(0));
 
   watched.see(1100, true);
-  EXPECT_FALSE(watched.has_grown(0));  // a tenth
+  EXPECT_FALSE(watched.has_grown(0));  // a tenth is permitted
   watched.see(1111, true);
   EXPECT_TRUE(watched.has_grown(0));
   EXPECT_FALSE(watched.has_grown(50));

@@ -1,4 +1,4 @@
-// What the trace reader accepts, and the line and column that it names where it does not.
+// Traces that the reader accepts, and the line and column in the message about others.
 #include "benchmarks/serve/trace.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Each bug goes wrong in silence without help, is found before the first wrong result with it, and
-// is gone once it is repaired.
+// Each bug gives wrong results silently without help, is found before the first wrong result with
+// it, and is gone after its repair.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int kBefore = 3;  // steps before the engine goes on
+constexpr int kBefore = 3;  // steps before the bug takes effect
 constexpr int kAfter = 2;
 const ContextOptions kRefused = {
     .extensions = {audit({.on_foreign_pointer = OnForeignPointer::kThrow})}};
@@ -93,7 +93,7 @@ TEST_P(BugPatternsTest, VerificationFindsAReplayThatDiffersFromAnEagerRun) {
   if (pattern().differs_from_eager) {
     EXPECT_EQ(trial.wrong, 0);
     EXPECT_THAT(trial.refusal, AllOf(HasSubstr("step"), HasSubstr("output 0")));
-    EXPECT_THAT(trial.refusal, HasSubstr(std::string(pattern().place)));  // what the audit suspects
+    EXPECT_THAT(trial.refusal, HasSubstr(std::string(pattern().place)));  // the suspect
   } else {
     EXPECT_EQ(trial.refusal, "");
     EXPECT_EQ(trial.wrong, kAfter);

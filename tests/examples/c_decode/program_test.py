@@ -1,4 +1,4 @@
-"""examples/c_decode: the tokens are those of its rule, and all steps but two are replayed."""
+"""examples/c_decode: the tokens follow its rule, and all steps but two are replayed."""
 
 import json
 import subprocess

@@ -18,7 +18,7 @@ class ProgramTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
 INSTANTIATE_TEST_SUITE_P(Devices, ProgramTest, ::testing::ValuesIn(testing::buildable_devices()),
                          [](const auto& info) { return info.param.name; });
 
-// An input that is static is not copied.
+// A static input is not copied.
 TEST_P(ProgramTest, PrintsTheBytesThatReplaysCopy) {
   const ProgramRun outcome =
       testing::run_program("examples/extension/extension " + GetParam().name);

@@ -1,8 +1,8 @@
 // Fuzzes the files of a model that serve reads: config.json, a safetensors file and the index of
-// several. What is accepted is consistent, and what is refused is refused with InvalidArgument.
+// several. Accepted files are consistent, and refused ones raise InvalidArgument.
 //
-// The first byte of the input says which file the rest is. A safetensors file begins with the
-// length of its header, which is the input's own in half of the cases.
+// The first byte of the input selects the file, and the others are its content. A safetensors file
+// begins with the length of its header, which is taken from the input in half of the cases.
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using namespace cgtree;
 namespace fs = std::filesystem;
 
-// A folder of this process, which the system removes with its other temporary files.
+// A folder of this process, which the system removes with other temporary files.
 const fs::path& folder() {
   static const fs::path made = [] {
     const fs::path path =
@@ -74,7 +74,7 @@ void read_all() {
 void fuzz_safetensors(std::string_view text, bool has_length) {
   std::string file(text);
   if (!has_length) {
-    // The header ends where its JSON does, or with the input.
+    // The header ends with its JSON, or with the input.
     const std::size_t end = text.rfind('}');
     const std::uint64_t length = end == std::string_view::npos ? text.size() : end + 1;
     std::string begin(sizeof(length), '\0');

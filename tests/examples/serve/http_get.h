@@ -1,4 +1,4 @@
-// Asks a server of this machine as a scraper does, and returns all that it answers.
+// Sends a request to a server on this machine, as a scraper does, and returns the whole answer.
 #pragma once
 
 #include <arpa/inet.h>

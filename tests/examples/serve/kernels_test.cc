@@ -1,4 +1,4 @@
-// The kernels against plain loops of their own, on each device.
+// The kernels compared with plain loops, on each device.
 #include "examples/serve/kernels.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 using Floats = std::vector<float>;
 using Ints = std::vector<std::int32_t>;
 
-constexpr float kPoison = 12345;  // exact in neither type's results
+constexpr float kPoison = 12345;  // not a result of either type
 
 class KernelsTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
  protected:
@@ -41,7 +41,7 @@ class KernelsTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random_);
   }
 
-  // Values that the type of the device has exactly.
+  // Returns values that the type of the device represents exactly.
   Floats random_floats(std::int64_t count) {
     std::normal_distribution<float> values(0, 1);
     Floats result(static_cast<std::size_t>(count));
@@ -67,7 +67,7 @@ class KernelsTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
     stream_->synchronize();
     return floats_of(tensor);
   }
-  // `steps` is how many roundings to the type a result goes through.
+  // `steps`: the number of roundings to the type in a result.
   void expect_near(const Floats& actual, const Floats& expected, float steps = 2) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     ASSERT_EQ(actual.size(), expected.size());
@@ -181,7 +181,7 @@ TEST_P(KernelsTest, RopeTurnsQueriesAndKeysAndWritesTheCache) {
     }
   }
   const Floats actual = wait_for(turned);
-  for (std::int64_t r = 0; r < rows; ++r) {  // what becomes of keys and values in qkv is open
+  for (std::int64_t r = 0; r < rows; ++r) {  // the keys and values in qkv are unspecified
     const auto begin = r * width, end = begin + heads * size;
     expect_near(Floats(actual.begin() + begin, actual.begin() + end),
                 Floats(expected.begin() + begin, expected.begin() + end));
@@ -224,7 +224,8 @@ struct PlainAttention {
   }
 };
 
-// The group of queries, the head size, and the rows: few rows are split on a GPU, many are not.
+// Parameters: the group of queries, the head size, and the number of rows: a GPU splits few rows,
+// and not many.
 TEST_P(KernelsTest, AttentionLooksBackOverTheBlocksOfItsRow) {
   for (const std::int64_t size : {16, 32, 64, 128}) {
     for (const std::int64_t group : {1, 2, 3, 4, 8}) {
@@ -325,7 +326,7 @@ TEST_P(KernelsTest, ProductsOfAnySizeWithEitherResult) {
     products.multiply(stream(), tensor({rows, depth}, x), tensor({columns, depth}, w), y);
     products.multiply(stream(), tensor({rows, depth}, x), tensor({columns, depth}, w), wide);
 
-    // Terms cancel each other, so that the error of a float32 sum is that of the terms.
+    // Terms cancel each other, so that the error of a float32 sum is as large as that of a term.
     expect_near(wait_for(y), expected, dtype() == DType::kFloat32 ? 20 : 2);
     const Floats sums = wait_for(wide);
     for (std::size_t i = 0; i < sums.size(); ++i)  // sums are float32
@@ -357,9 +358,9 @@ TEST_P(ChoiceTest, TheFirstOfTheLargestLogitsIsTaken) {
     Floats logits = random_floats(rows * width);
     for (float& logit : logits)
       logit -= 10;                                     // all negative
-    logits[width - 1] = 5;                             // the last of row 0
+    logits[width - 1] = 5;                             // the last index, in row 0
     logits[width + 130] = logits[width + 17'001] = 5;  // a tie in row 1
-    logits[2 * width] = 5;                             // the first of row 2
+    logits[2 * width] = 5;                             // the first index, in row 2
 
     const Ints next = choose_all(float32({rows, width}, logits), 0, {});
 
@@ -388,7 +389,7 @@ TEST_P(ChoiceTest, TokensAreDrawnAsTheSoftmaxOfTheirLogits) {
     const auto count = std::count(next.begin(), next.end(), static_cast<std::int32_t>(i));
     chi_square += std::pow(static_cast<double>(count) - mean, 2) / mean;
   }
-  EXPECT_LT(chi_square, 50) << "seed " << seed_;  // 7 degrees of freedom: once in 10^8
+  EXPECT_LT(chi_square, 50) << "seed " << seed_;  // 7 degrees of freedom: exceeded once in 10^8
   EXPECT_EQ(next, choose_all(float32({rows, width}, logits), temperature, noise));
 }
 

@@ -1,5 +1,5 @@
 // LlamaReference: the logits of a Llama model in plain loops over doubles, for one request at a
-// time, from the published architecture alone: no cache, no batch, nothing fused.
+// time, following only the published architecture: without a cache, batches or fused operations.
 //
 // Source: modeling_llama.py of Hugging Face's transformers.
 #pragma once
@@ -100,7 +100,7 @@ class LlamaReference {
     return (1 - smooth) / s.factor * inverse + smooth * inverse;
   }
 
-  // x * cos + rotate_half(x) * sin for the head that begins at `first`.
+  // x * cos + rotate_half(x) * sin for the head at offset `first`.
   void rotate(std::vector<double>& x, std::size_t first, std::size_t position) const {
     const auto d = static_cast<std::size_t>(c_.head_size);
     const std::vector<double> head(x.begin() + static_cast<std::ptrdiff_t>(first),

@@ -1,4 +1,4 @@
-// The endpoint answers scrapes, refuses everything else, and survives clients that misbehave.
+// The endpoint answers scrapes, refuses other requests, and survives clients that misbehave.
 #include "examples/serve/metrics_endpoint.h"
 
 #include <gmock/gmock.h>

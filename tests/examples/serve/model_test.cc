@@ -1,4 +1,4 @@
-// The model against a reference in plain loops, and what its steps depend on and leave unchanged.
+// The model compared with a reference in plain loops, and the inputs and side effects of its steps.
 #include "examples/serve/model.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ struct Fed {
   Ints blocks;
 };
 
-// A small random model, run eagerly. The cache is NaN wherever nothing was written, so that a wrong
-// read shows.
+// A small random model, run eagerly. Unwritten parts of the cache are NaN, so that a wrong read
+// shows.
 class ModelTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
  protected:
   ModelTest() : seed_(std::random_device()()), random_(seed_) {
@@ -129,8 +129,8 @@ class ModelTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
     return logits.to_vector<float>();
   }
 
-  // The error of all logits together, relative to their size: that of a bfloat16 model comes from
-  // rounding activations to eight bits, a few times in each layer.
+  // The error of all logits together, relative to their size: in a bfloat16 model it comes from
+  // rounding activations to eight bits, a few times per layer.
   void expect_close(const Floats& actual, std::size_t row, const std::vector<double>& expected) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     double errors = 0, squares = 0;
@@ -168,7 +168,7 @@ TEST_P(ModelTest, PrefillAndDecodeGiveTheLogitsOfTheReference) {
   for (std::size_t i = 0; i < 3; ++i)
     expect_close(first, i, reference.logits(requests[i]).back());
 
-  // Greedy: each takes the token that its own logits say.
+  // Greedy decoding: each request takes the token with the largest logit.
   Floats logits = first;
   for (int generated = 0; generated < 4; ++generated) {
     std::vector<Fed> rows;
@@ -185,7 +185,7 @@ TEST_P(ModelTest, PrefillAndDecodeGiveTheLogitsOfTheReference) {
   }
 }
 
-// But for what the library adds: the copy of the batch.
+// Except for nodes that the library adds: the copy of the batch.
 TEST_P(ModelTest, EachNodeOfAStepIsInAScope) {
   const auto decode =
       compile(*context_, "decode",
@@ -256,7 +256,7 @@ TEST_P(ModelTest, PaddedRowsTouchNothingAndChangeNothing) {
 
   const Floats with = step({fed, {-1, -1, padding}});
 
-  // A batch of another size may be summed up in another order.
+  // A batch of another size may be summed in another order.
   expect_close(with, 0, std::vector<double>(without.begin(), without.end()));
   const auto after = floats_of(cache_);
   for (std::size_t i = 0; i < after.size(); ++i)

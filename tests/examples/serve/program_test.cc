@@ -1,4 +1,4 @@
-// The example serves without arguments, finds all tokens equal, and refuses what it cannot do.
+// The example serves without arguments, finds all tokens equal, and refuses unsupported options.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -114,7 +114,7 @@ TEST(ProgramTest, EventsOfAllRanksAreInOneFile) {
   EXPECT_EQ(replays["rank 0"], replays["rank 1"]);
 }
 
-// On the host device processes have no collectives; on GPUs each needs one of its own.
+// On the host device processes have no collectives; on GPUs each process needs a GPU.
 TEST(ProgramTest, ProcessesOfMpirunAreRanks) {
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
   const auto mpirun = [](int count, const std::string& device) {
@@ -162,7 +162,7 @@ TEST(ProgramTest, BadOptionsEndWithTwoAndAClearMessage) {
 }
 
 TEST(ProgramTest, AskingForAGpuWhereThereIsNoneEndsWithTwo) {
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides the GPUs that there are
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides all GPUs
 
   const ProgramRun outcome = serve("--device=cuda");
 

@@ -1,5 +1,5 @@
-// Tensor parallelism: on the host device any number of ranks gives the tokens of one, and on GPUs
-// replays give those of eager calls.
+// Tensor parallelism: on the host device any number of ranks gives the tokens of one rank, and on
+// GPUs replays give those of eager calls.
 #include "examples/serve/ranks.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ constexpr ModelConfig kConfig = {.layers = 2,
                                  .head_size = 16,
                                  .ffn = 96,
                                  .vocabulary = 160};
-// Sums over ranks have another order than those of one, so that a near tie may be decided
-// otherwise. With this seed there is none.
+// Sums over ranks are in another order than those of one rank, which could decide a near tie
+// differently. This seed has no such tie.
 constexpr std::uint64_t kSeed = 5;
 
 struct Mode {
@@ -60,7 +60,7 @@ std::vector<Tokens> serve(std::vector<Rank>& ranks, const Mode& mode) {
     CompileOptions decode = decode_options(axis), prefill = prefill_options(axis, axis);
     decode.enabled = prefill.enabled = mode.through_cgtree;
     Server server(*models[index], options, decode, prefill, mode.temperature, rank);
-    server.pad_to({{1, 2, 4}, {1, 2, 4}, {1, 2, 4, 8, 16}});  // as cgtree does it
+    server.pad_to({{1, 2, 4}, {1, 2, 4}, {1, 2, 4, 8, 16}});  // as cgtree pads
     Scheduler scheduler(requests, options);
     while (scheduler.begin_step()) {
       server.launch(scheduler);
@@ -97,7 +97,7 @@ TEST(RanksTest, EveryNumberOfRanksDrawsTheSameTokens) {
     EXPECT_EQ(tokens, expected);
 }
 
-// On two GPUs, or on one without collectives.
+// On two GPUs, or on one GPU without collectives.
 TEST(RanksTest, ReplaysOnGpusGiveTheTokensOfEagerCalls) {
   if (Device::best().type == DeviceType::kHost) GTEST_SKIP() << "there is no GPU";
   const bool is_alone = !device_api(Device::cuda()).has_device(1);
@@ -109,8 +109,8 @@ TEST(RanksTest, ReplaysOnGpusGiveTheTokensOfEagerCalls) {
   }
 }
 
-// bfloat16 rounds each rank's part of a sum, so that a token whose logit is nearly equalled may
-// differ; from there on the request has another text.
+// bfloat16 rounds each rank's part of a sum, so that a near tie may give another token; all later
+// tokens of that request may differ.
 TEST(RanksTest, TwoGpusGiveTheGreedyTokensOfOneButForNearTies) {
   if (Device::best().type == DeviceType::kHost) GTEST_SKIP() << "there is no GPU";
   if (!device_api(Device::cuda()).has_device(1)) GTEST_SKIP() << "there is one GPU";

@@ -1,4 +1,5 @@
-// Rounds yield the tokens of single steps; what a draft proposes changes how many come at once.
+// Rounds give the tokens of single steps; the proposals of a draft change the number of tokens per
+// round.
 #include "examples/serve/rounds.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ class RoundsTest : public ::testing::TestWithParam<testing::DeviceUnderTest> {
 INSTANTIATE_TEST_SUITE_P(Devices, RoundsTest, ::testing::ValuesIn(testing::devices_under_test()),
                          [](const auto& info) { return info.param.name; });
 
-// Against a plain model: a row at a time.
+// Compared with a plain model that takes one row at a time.
 TEST_P(RoundsTest, TokensAreTakenUpToTheFirstProposalThatIsWrong) {
   for (int trial = 0; trial < 50; ++trial) {
     const int rows = number(1, 300), width = number(1, 5), columns = number(3, 5);
@@ -154,7 +155,7 @@ class ServedRoundsTest : public RoundsTest {
     model_ = std::make_unique<Model>(
         config_, Shard(), random_weights(config_, Shard(), seed_, device()), options_.context);
   }
-  // All steps have kMaxBatch rows, so that a row's result does not depend on the others.
+  // All steps have kMaxBatch rows, so that the result of a row does not depend on other rows.
   Served serve(const RoundsOptions& rounds, bool is_compiled, float temperature = 0) {
     CompileOptions decode = decode_options({}), prefill = prefill_options({}, {});
     decode.enabled = prefill.enabled = is_compiled;
@@ -206,8 +207,8 @@ TEST_P(ServedRoundsTest, DrawnTokensAreThoseOfAnEagerRun) {
   EXPECT_NE(compiled.tokens, serve({.most = 8}, true).tokens);
 }
 
-// A draft that is the model itself is right, but for a tie here and there that is rounded
-// otherwise.
+// With the model itself as the draft, proposals are right, except where rounding decides a tie
+// differently.
 TEST_P(ServedRoundsTest, ADraftChangesTheRoundsAndNotTheTokens) {
   const RoundsOptions with_draft{.most = 4, .draft = model_.get(), .proposals = 3};
   const Served eager = serve(with_draft, false);
@@ -219,7 +220,8 @@ TEST_P(ServedRoundsTest, ADraftChangesTheRoundsAndNotTheTokens) {
   EXPECT_TRUE(device().type != DeviceType::kHost || compiled.tokens == plain.tokens);
 }
 
-// A draft of fewer layers is wrong more often, with proposals beyond the end of most requests, too.
+// A draft with fewer layers is wrong more often, and makes proposals beyond the end of most
+// requests.
 TEST_P(ServedRoundsTest, AWorseDraftChangesTheRoundsAndNotTheTokens) {
   ModelConfig config = config_;
   config.layers = 1;

@@ -1,4 +1,4 @@
-// The promises of the schedule: order, slots, blocks of the cache, and every token served.
+// The schedule: order, slots, blocks of the cache, and every token served.
 #include "examples/serve/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
 
-// Ends a step with the positions that were fed last as tokens, so that they show when they were
-// made.
+// Ends a step with the last fed positions as tokens, which shows when each token was made.
 void generate_positions(Scheduler& scheduler) {
   std::vector<std::int32_t> first, next;
   for (const Prompt& prompt : scheduler.prompts())
@@ -29,7 +28,7 @@ std::size_t active(const Scheduler& scheduler) {
 
 class SchedulerTest : public testing::Test {
  protected:
-  // The requests are fresh in each run; the seed is in the report.
+  // Each run has new requests; the seed is in the report.
   SchedulerTest() : seed_(std::random_device()()), trace_(seeded_requests(seed_, 60)) {
     RecordProperty("seed", std::to_string(seed_));
   }
@@ -100,7 +99,7 @@ TEST_F(SchedulerTest, AStepTakesUpToDepthTokensOfEachRowAndAsLongAsTheLongest) {
     scheduler.end_step(first, next, kDepth);
     ASSERT_EQ(scheduler.now_ns(), before + longest * options_.step_ns);
   }
-  // Each token is the position that was fed for it.
+  // Each token equals the position that was fed for it.
   for (std::size_t r = 0; r < trace_.size(); ++r) {
     const std::vector<std::int32_t>& tokens = scheduler.tokens()[r];
     ASSERT_EQ(std::ssize(tokens), scheduler.generated_tokens(static_cast<std::int32_t>(r)));
@@ -126,7 +125,7 @@ TEST_F(SchedulerTest, GivesEveryRequestAllItsTokens) {
   EXPECT_EQ(scheduler.generated(), total);
 }
 
-// Each block has at most one owner, which has enough of them for all that it has been fed.
+// Each block has at most one owner, which has enough blocks for its fed tokens.
 TEST_F(SchedulerTest, BlocksHaveOneOwnerAndAreReused) {
   SCOPED_TRACE(seed_);
   Scheduler scheduler(trace_, options_);

@@ -1,4 +1,4 @@
-// Host copies of tensors in the type that a device has for a model's numbers.
+// Host copies of tensors in the number type that a model uses on a device.
 #pragma once
 
 #include <bit>

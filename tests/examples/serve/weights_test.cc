@@ -1,5 +1,5 @@
 // Weights: shards of made-up models, checkpoints that are written and read again, and checkpoints
-// that do not fit.
+// that do not fit the model.
 #include "examples/serve/weights.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class WeightsTest : public ::testing::Test {
     for (std::size_t i = 0; i < a.parts.size(); ++i)
       EXPECT_EQ(floats_of(a.parts[i].to), floats_of(b.parts[i].to)) << a.parts[i].name;
   }
-  // The message of what `body` throws.
+  // Returns the message of the exception of `body`.
   template <typename Body>
   static std::string message_of(Body body) {
     try {
@@ -115,7 +115,7 @@ TEST_F(WeightsTest, ShardsOfAnyNumberOfRanksArePartsOfOneModel) {
   }
 }
 
-// Every element is in the share of exactly one rank, but for what all ranks have.
+// Every element is in the share of exactly one rank, except those that all ranks have.
 TEST_F(WeightsTest, SharesCoverTheModel) {
   std::int64_t elements = 0, everywhere = 0;
   for (std::int64_t rank = 0; rank < 2; ++rank) {
@@ -147,7 +147,7 @@ TEST_F(WeightsTest, ATiedModelHasNoHeadInItsFile) {
   expect_words(message_of_load(), {"lm_head.weight", "48, 24"});
 }
 
-// On a GPU float32 is rounded to bfloat16, and what is bfloat16 already is copied.
+// On a GPU, float32 is rounded to bfloat16, and bfloat16 is copied.
 TEST_F(WeightsTest, TypesAreConverted) {
   if (Device::best().type == DeviceType::kHost) GTEST_SKIP() << "there is no GPU";
   const Weights weights = random();
@@ -185,7 +185,7 @@ TEST_F(WeightsTest, Float16IsConvertedExactly) {
   const Weights weights = random({}, config);
   save_weights(folder_, weights);
   change_header([&](nlohmann::ordered_json& header) {
-    // The embedding's float16 lie in the first half of its float32.
+    // The embedding's float16 data are the first half of its float32 data.
     header["model.embed_tokens.weight"]["dtype"] = "F16";
     header["model.embed_tokens.weight"]["data_offsets"] = {0, bits.size()};
   });

@@ -1,4 +1,4 @@
-"""What the tests of the tutorials share: the pages, and programs whose output is compared with them."""
+"""For the tests of the tutorials: the pages, and programs whose output is compared with them."""
 
 import pathlib
 import re
@@ -15,14 +15,16 @@ PAGES = {path.stem: tutorial.Tutorial(path.read_text(encoding="utf-8"))
 
 
 def run(command):
-    """Returns what a program prints to standard output and to standard error, and its exit status."""
+    """Returns the standard output, the standard error and the exit status of a program."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240,
                           check=False)
     return done.stdout, done.stderr, done.returncode
 
 
 def expect_page(test, page, command_of):
-    """Runs the program of a page and its changes; command_of(number) is the command of each."""
+    """Runs the program of a page and its changed versions; command_of(number) is the command of
+    each.
+    """
     printed, said, status = run(command_of(0))
     test.assertEqual(status, 0, said)
     test.assertRegex(printed, rf"\A{tutorial.pattern_of(page.printed)}\Z",

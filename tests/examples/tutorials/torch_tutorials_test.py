@@ -1,4 +1,4 @@
-"""The tutorials in Python print what their pages say, on the CPU; they are of PyTorch."""
+"""The tutorials in Python, which use PyTorch, print the output on their pages, on the CPU."""
 
 import pathlib
 import sys

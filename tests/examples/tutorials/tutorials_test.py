@@ -1,4 +1,4 @@
-"""The programs of the tutorials print what their pages say, and each block of each page is tested."""
+"""The programs of the tutorials print the output on their pages, and each block of each page is tested."""
 
 import os
 import pathlib
@@ -56,7 +56,7 @@ class TutorialsTest(unittest.TestCase):
 
 
 class TutorialTest(unittest.TestCase):
-    """What the pages are read with."""
+    """The functions that read pages."""
 
     def test_a_block_that_would_not_be_tested_is_refused(self):
         code = BLOCK.format("cpp", "int main() {}")

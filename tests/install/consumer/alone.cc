@@ -1,4 +1,4 @@
-// A program over the core alone: calls replay, and an option of an extension is refused by name.
+// A program with the core only: calls replay, and an option of an extension is refused by name.
 #include <cstdio>
 #include <string>
 

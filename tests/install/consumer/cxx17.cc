@@ -104,13 +104,13 @@ void run_steps() {
         expect(error.status() == CGT_INVALID_ARGUMENT, error.what());
       }
     }).join();
-  }  // it is left here
+  }  // leaves the step
   expect(steps.explain({{"batch", 5}}, bindings).find("warm") != std::string::npos, "explain");
   expect(steps.invalidate(bindings[1].address, bindings[1].bytes) == 1, "invalidate");
   expect(steps.stats_json().find("\"replays\":3") != std::string::npos, "the statistics");
 }
 
-// A step block is read by each call, and by the function between the two graphs of the step.
+// A step block is read by each call, and by the break between the two graphs of the step.
 void run_breaks() {
   struct Block {
     std::int32_t add[4];
@@ -142,7 +142,7 @@ void run_breaks() {
 
 void run_function() {
   const cgt::Context context(kHost);
-  // Memory of the engine, which lives as long as what is imported.
+  // Memory of the engine, which must outlive its import.
   auto memory = std::make_shared<cgt::Tensor>(row({1, 2, 3, 4}));
   void* const data = memory->data<void>();
   const std::weak_ptr<cgt::Tensor> alive = memory;
@@ -180,7 +180,7 @@ void run_function() {
 void expect_errors() {
   const cgt::Context context(kHost);
   const cgt::Function<> fails(context, "fails", [](cgt::Span<cgt::TensorRef> inputs) {
-    return inputs[0].reshape({5});  // of four elements
+    return inputs[0].reshape({5});  // it has four elements
   });
   const cgt::Function<> throws(context, "throws", [](cgt::Span<cgt::TensorRef>) -> cgt::Tensor {
     throw std::runtime_error("the body throws");

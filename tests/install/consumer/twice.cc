@@ -1,4 +1,4 @@
-// Two copies of libcgtree.so in one process: each has handles, open steps and errors of its own.
+// Two copies of libcgtree.so in one process: each has separate handles, open steps and errors.
 //
 // usage: twice LIBRARY LIBRARY local|global
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Of dlpack/dlpack.h 1.2.
+// From dlpack/dlpack.h 1.2.
 struct ExchangeApi {
   std::uint32_t version[2];
   void* earlier;
@@ -59,7 +59,7 @@ void add_one(const cgt_dims*, const void* const* arguments) {
   ++**static_cast<std::int32_t* const*>(arguments[0]);
 }
 
-// Steps of one library, between whose begin and end the other library has steps, too.
+// Steps of one library, with steps of the other library between their begin and end.
 class Counter {
  public:
   explicit Counter(const Library& library) : library_(library), cache_(library.empty()) {
@@ -116,7 +116,7 @@ class Counter {
   std::int32_t must_run_ = 0;
 };
 
-// A tensor of one library becomes one of the other's.
+// Converts a tensor of one library into one of the other.
 void exchange(const Library& from, const Library& to) {
   const cgt_tensor given = from.empty();
   DLManagedTensorVersioned* managed = nullptr;

@@ -1,4 +1,4 @@
-// Ranges of NVTX are scopes where the process has loaded the library that hands them on.
+// NVTX ranges are scopes in processes that have loaded the library for it.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::Not;
 
-// NVTX looks once, when it is used first.
+// NVTX reads this variable once, at its first use.
 [[maybe_unused]] const int kIsSet =
     setenv("NVTX_INJECTION64_PATH", "integrations/libcgtree_nvtx.so", 1);
 
@@ -86,16 +86,17 @@ TEST_P(NvtxScopesTest, RangesOfDomainsCrossAndNamesMayBeRegisteredOrWide) {
   EXPECT_EQ(nvtxRangePop(), 0);
   EXPECT_EQ(nvtxDomainRangePop(second), 0);
   EXPECT_EQ(path(), "");
-  EXPECT_LT(nvtxRangePop(), 0);  // none is open
+  EXPECT_LT(nvtxRangePop(), 0);  // no range is open
   nvtxEventAttributes_t without = event(NVTX_MESSAGE_UNKNOWN, {.ascii = nullptr});
   EXPECT_EQ(nvtxRangePushEx(&without), 0);
   EXPECT_EQ(path(), "");
   EXPECT_EQ(nvtxRangePop(), 0);
 }
 
-std::uint64_t g_closed_by[2] = {};  // scopes, by the cgtree that was told
+std::uint64_t g_closed_by[2] = {};  // the closed scope, by the copy of cgtree that was called
 
-// Scopes of two libraries may have the same number. In a process of its own, because it connects.
+// Scopes of two libraries may have the same number. Runs in a separate process, because it
+// connects.
 TEST(NvtxConnectionTest, ARangeIsClosedByTheCgtreeThatHasOpenedIt) {
   using Open = std::uint64_t (*)(const char*, std::size_t);
   using Close = void (*)(std::uint64_t);
@@ -119,7 +120,7 @@ TEST(NvtxConnectionTest, ARangeIsClosedByTheCgtreeThatHasOpenedIt) {
   EXPECT_EXIT(std::_Exit(run() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
-// Otherwise each replay would be watched, and "replay f" a scope.
+// Otherwise each replay would be watched, and "replay f" would be a scope.
 TEST_P(NvtxScopesTest, TheLibraryIsNoProfilerOfCgtree) {
   EXPECT_FALSE(profiler_listens());
   EXPECT_FALSE(engine()->extensions.wants().replays);

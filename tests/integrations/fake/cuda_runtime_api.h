@@ -1,4 +1,4 @@
-// The names of the CUDA runtime that the recordings of ggml's graphs use.
+// The names of the CUDA runtime that recordings of ggml's graphs use.
 #pragma once
 
 typedef struct CUstream_st* cudaStream_t;

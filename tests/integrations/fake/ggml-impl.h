@@ -1,4 +1,4 @@
-// Graphs with the members that the recordings of ggml's graphs read.
+// Graphs with the members that recordings of ggml's graphs read.
 #pragma once
 
 #include <cstddef>

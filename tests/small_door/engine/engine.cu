@@ -1,5 +1,5 @@
-// An engine in C++14 that decodes with cgtree_steps.h: prints what its calls were, or why they
-// failed.
+// An engine in C++14 that decodes with cgtree_steps.h: prints the outcomes of its calls, or the
+// reasons of failures.
 #include <cuda_runtime.h>
 
 #include <cstdio>

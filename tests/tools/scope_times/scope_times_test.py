@@ -1,4 +1,4 @@
-"""scope_times: the times of a profile are added up by the scopes of a snapshot."""
+"""scope_times: adds up the times of a profile by the scopes of a snapshot."""
 
 import gzip
 import json
@@ -68,7 +68,7 @@ class ScopeTimesTest(unittest.TestCase):
 
     @staticmethod
     def rows(output):
-        """Returns {scope: (launches, own ms, with inner ms)} of a table."""
+        """Returns {scope: (launches, ms without inner scopes, ms with them)} of a table."""
         rows = {}
         for line in output.splitlines()[1:]:
             name, *cells = line.rsplit(maxsplit=4)
@@ -88,7 +88,7 @@ class ScopeTimesTest(unittest.TestCase):
                 form = self.random.randrange(3)
                 if form == 1:
                     number = clone
-                elif form == 2:  # a clone of a clone, which only the profile knows
+                elif form == 2:  # a clone of a clone, known only to the profile
                     clones += [((9 << 32) + i, (8 << 32) + i), ((8 << 32) + i, number)]
                     number = (9 << 32) + i
                 (copies if i % 5 == 0 else kernels).append((1000, 1000 + ns, number))
@@ -160,7 +160,7 @@ class ScopeTimesTest(unittest.TestCase):
     def test_what_cupti_sees_is_read(self):
         records = [types.SimpleNamespace(kind=3, name="gemm", start=1000, end=13000, graph_id=3, graph_node_id=5),
                    types.SimpleNamespace(kind=1, start=0, end=7000, graph_id=0, graph_node_id=(1 << 32) + 6),
-                   types.SimpleNamespace(kind=9)]  # of a kind that was not asked for
+                   types.SimpleNamespace(kind=9)]  # of a kind that was not requested
         asked, callbacks = [], []
         cupti = types.SimpleNamespace(
             ActivityKind=types.SimpleNamespace(CONCURRENT_KERNEL=3, MEMCPY=1, MEMSET=2),

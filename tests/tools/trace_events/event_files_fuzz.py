@@ -1,11 +1,11 @@
-"""Fuzzes the event files that trace_events reads, which are made wrong in random ways.
+"""Fuzzes trace_events with event files that are damaged at random.
 
-The tool makes a trace, or refuses the files with a message; it says what it leaves out, it never ends
-with a traceback, and what it writes is JSON with finite numbers.
+The tool makes a trace, or refuses the files with a message. It reports omitted events, never ends with a traceback, and
+writes JSON with finite numbers only.
 
-As a test it runs a hundred and fifty cases. By hand, for as long as one likes:
+As a test it runs a hundred and fifty cases. By hand, for any time:
   python3 tests/tools/trace_events/event_files_fuzz.py --seconds=600 [--seed=N]
-A failure names its case, which --seed=N --case=K runs alone.
+A failure prints its case; --seed=N --case=K runs that case alone.
 """
 
 import argparse
@@ -31,7 +31,7 @@ CASES = 150
 KINDS = ("open", "warm_up", "record", "replay", "skip", "evict", "drop", "verify", "failure", "counters",
          "device_time")
 
-# What takes the place of a value.
+# Replacements of values.
 ODD = (None, True, False, 0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**30, -10**30, 0.5, 1e308,
        5e-324, float("inf"), float("nan"), "", "x", "\u0000", "\ud800", "'\"&<", "a" * 3000, [], {}, [[]], [0],
        {"": 0}, {"actual": 0, "padded": 0}, {"actual": 10**400, "padded": 1}, [None], "1")
@@ -68,7 +68,7 @@ def events_of(rng):
 
 
 def places(value, path=()):
-    """The paths of all values inside of a value."""
+    """The paths of all values in a value, including nested ones."""
     if isinstance(value, (dict, list)):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield (*path, key)
@@ -76,7 +76,7 @@ def places(value, path=()):
 
 
 def damage(rng, lines):
-    """Changes a few values, leaves some out, and moves others."""
+    """Changes, removes and moves a few values."""
     for _ in range(rng.randrange(1, 5)):
         paths = list(places(lines))
         if not paths:
@@ -101,7 +101,7 @@ def damage(rng, lines):
 
 def bytes_of(rng, lines):
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    if rng.random() < 0.2:  # the bytes themselves
+    if rng.random() < 0.2:  # damages the bytes
         changed = bytearray(data)
         for _ in range(rng.randrange(1, 4)):
             if changed:
@@ -111,7 +111,7 @@ def bytes_of(rng, lines):
 
 
 def run_tool(arguments):
-    """Runs the tool in this process; returns its status and what it said."""
+    """Runs the tool in this process. Returns its status and its output."""
     said, before, path, argv = io.StringIO(), set(sys.modules), list(sys.path), sys.argv
     sys.argv = [str(PROGRAM), *map(str, arguments)]
     sys.path.insert(0, str(PROGRAM.parent))
@@ -129,7 +129,7 @@ def run_tool(arguments):
 
 
 def run_case(seed, case, folder, outcomes):
-    """Raises what the tool raises, and AssertionError."""
+    """Raises the exceptions of the tool, and AssertionError."""
     rng = random.Random(f"{seed} {case}")
     paths = [folder / f"{i}.jsonl" for i in range(rng.randrange(1, 4))]
     for path in paths:
@@ -176,7 +176,7 @@ def main():
         while time.monotonic() < end:
             try:
                 run_case(options.seed, case, pathlib.Path(folder), outcomes)
-            except Exception as error:  # whatever it is, it is what is looked for
+            except Exception as error:  # any exception is a finding
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 kind = f"{type(error).__name__} in {where.name}() of {pathlib.Path(where.filename).name}"
                 if kind not in kinds:

@@ -1,6 +1,6 @@
 // Writes event files for the tests of trace_events, by running small programs on the host device:
 //   events FOLDER SEED
-// Prints what each context counted itself, one JSON object per line.
+// Prints the counters of each context, one JSON object per line.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -34,8 +34,8 @@ void print(const std::string& file, const std::string& name, const Context& cont
       stats.failures, stats.kept_recordings, stats.pool_reserved_bytes, stats.live_outputs);
 }
 
-// Two contexts that share a file, with every outcome: sizes that are padded, outputs that are held,
-// recordings that are evicted, calls that run eagerly, and calls that throw.
+// Two contexts that share a file, with every outcome: padded sizes, held outputs, evicted
+// recordings, eager calls, and calls that throw.
 void all_outcomes(const std::string& folder, std::uint32_t seed) {
   const std::string path = folder + "/calls.jsonl";
   std::mt19937 random(seed);
@@ -63,17 +63,17 @@ void all_outcomes(const std::string& folder, std::uint32_t seed) {
     if (step % 20 == 7) {
       try {
         (void)fails(filled(1));
-      } catch (const std::runtime_error&) {  // it is in the file
+      } catch (const std::runtime_error&) {  // the file has this event
       }
     }
   }
-  (void)padded(filled(9));  // above the largest bucket, so that the counters come last
+  (void)padded(filled(9));  // above the largest bucket, so that the counters are written last
   print("calls.jsonl", "first", first);
   (void)evicts(filled(99));
   print("calls.jsonl", "second", second);
 }
 
-// Two ranks of a group, each with a file of its own.
+// Two ranks of a group, with a file each.
 void ranks(const std::string& folder) {
   std::vector<std::unique_ptr<Group>> groups = make_thread_groups(2);
   std::vector<std::thread> threads;

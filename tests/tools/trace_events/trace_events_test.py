@@ -1,4 +1,5 @@
-"""trace_events: the trace holds what the contexts counted, and bad input is said and left out."""
+"""trace_events: the trace equals the counters of the contexts; bad input is reported and left out.
+"""
 
 import collections
 import copy
@@ -45,7 +46,7 @@ class TraceEventsTest(unittest.TestCase):
         (self.folder / name).write_text("".join(json.dumps(event) + "\n" for event in events))
 
     def write_second_rank(self, ahead=0):
-        """Replaces rank 1, a thread of the same process, by a process that does what rank 0 does."""
+        """Replaces rank 1, which is a thread of the same process, by another process with the events of rank 0."""
         events = self.events("rank0.jsonl")
         for event in events:
             event["process"] += 1
@@ -206,7 +207,7 @@ class BadInputTest(TraceEventsTest):
         data = self.files["rank0.jsonl"]
         first = data.index(b"\n") + 1
         second = data.index(b"\n", first)
-        # Just before and after an end of a line every event is whole.
+        # Just before and just after the end of a line every event is complete.
         for cut in [second, second + 1, *random.sample(range(first, len(data) - 1), 8)]:
             with self.subTest(cut=cut):
                 (self.folder / "rank0.jsonl").write_bytes(data[:cut])
@@ -317,7 +318,7 @@ class BadInputTest(TraceEventsTest):
 
 
 class ReaderTest(unittest.TestCase):
-    """The reader of traces refuses what the format does not allow."""
+    """The reader of traces refuses violations of the format."""
 
     GOOD = [{"ph": "M", "name": "process_name", "ts": 0, "pid": 1, "args": {"name": "p"}},
             {"ph": "M", "name": "thread_name", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "t"}},

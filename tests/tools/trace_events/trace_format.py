@@ -1,9 +1,8 @@
-"""Reads a trace as the documentation of the Trace Event Format says, and refuses what it does not allow.
+"""Reads a trace according to the documentation of the Trace Event Format, and refuses violations.
 
-"Trace Event Format" (Google, 2016): the JSON Object Format is an object with traceEvents, a list of
-events. Every event has "ph", "pid" and, but for metadata, "ts" in microseconds; "X" has "dur"; the ends of
-two "X" of a thread nest; "i" has a scope; the "args" of "C" are numbers; metadata is about a process or a
-thread that has events.
+"Trace Event Format" (Google, 2016): the JSON Object Format is an object with traceEvents, a list of events. Every event
+has "ph", "pid" and, except for metadata, "ts" in microseconds; "X" has "dur"; two "X" of a thread nest or are disjoint;
+"i" has a scope; the "args" of "C" are numbers; metadata belongs to a process or a thread with events.
 """
 
 import json
@@ -14,7 +13,7 @@ METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_
 
 
 class BadTrace(Exception):
-    """Says which event breaks which rule."""
+    """An event breaks a rule."""
 
 
 def _require(holds, what, event):
@@ -54,7 +53,7 @@ def _check_fields(event):
 def _check_nesting(thread):
     """Complete events of a thread nest: one begins and ends within another, or outside of it.
 
-    Viewers count nanoseconds.
+    Viewers have a resolution of nanoseconds.
     """
     open_until = []
     for event in sorted(thread, key=lambda one: (one["ts"], -one["dur"])):
@@ -67,7 +66,7 @@ def _check_nesting(thread):
 
 
 class Trace:
-    """A trace that keeps the rules: .processes {pid: name}, .threads {(pid, tid): name}, .events."""
+    """A valid trace: .processes {pid: name}, .threads {(pid, tid): name}, .events."""
 
     def __init__(self, text):
         document = json.loads(text, parse_constant=_refuse)
@@ -87,7 +86,7 @@ class Trace:
                 tids.append(event["tid"])
                 _require((event["pid"], event["tid"]) not in self.threads, "named twice", event)
                 self.threads[event["pid"], event["tid"]] = event["args"]["name"]
-        # Numbers of threads are those of a system: no two processes share one.
+        # Thread numbers are unique in the system: two processes share none.
         _require(len(set(tids)) == len(tids) and not set(tids) & set(self.processes), "tids", tids)
         for event in self.events:
             _require(event["pid"] in self.processes, "a process without a name", event)

@@ -1,4 +1,4 @@
-"""What a keyboard and a screen reader find in the page: names, roles, headings, order, contrast."""
+"""The page for keyboards and screen readers: names, roles, headings, order, contrast."""
 
 import sys
 import unittest
@@ -21,7 +21,7 @@ class AccessTest(ViewedPage):
         cls.serve()
 
     def tree(self):
-        """Returns (role, name, properties) of all that a screen reader is told of, in its order."""
+        """Returns (role, name, properties) of all nodes that a screen reader sees, in its order."""
         self.value("for (const part of document.querySelectorAll('details')) part.open = true")
         nodes = self.browser.call("Accessibility.getFullAXTree")["nodes"]
         return [(node["role"]["value"], node.get("name", {}).get("value", "").strip(),
@@ -34,7 +34,7 @@ class AccessTest(ViewedPage):
             for role, text, properties in self.tree():
                 if role in NAMED or properties.get("focusable") and role != "RootWebArea":
                     if (role, properties.get("focusable")) in (("group", None), ("main", True)):
-                        continue  # a <details>; where the link to the content leads
+                        continue  # a <details>, and the target of the link to the content
                     self.assertNotEqual(text, "", (name, role, properties))
 
     def test_headings_skip_no_level(self):
@@ -93,7 +93,7 @@ class AccessTest(ViewedPage):
         self.assertLess(len(seen), 400)
 
     def test_text_of_every_part_stands_out_from_its_ground_in_dark_and_light(self):
-        """WCAG's contrast, 4.5 at least, against the page and against what is raised from it."""
+        """WCAG's contrast, at least 4.5, against the page and against raised surfaces."""
         contrast = """(() => {
           const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
           const luminance = (color) => {

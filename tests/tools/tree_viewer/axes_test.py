@@ -1,4 +1,4 @@
-"""Buckets against those of the library, rules of axes, and charts; without a browser."""
+"""Buckets compared with the library's, rules of axes, and charts; without a browser."""
 
 import json
 import os
@@ -62,7 +62,7 @@ class ChartsTest(unittest.TestCase):
             self.assertEqual(len(base), 1)
             most = max(count for _, count in pairs)
             if len(bars) < len(pairs):
-                continue  # size 0 shares a bar
+                continue  # shares its bar with size 0
             tallest = max(float(bar["height"]) for bar in bars)
             for bar, (_, count) in zip(bars, pairs):
                 self.assertAlmostEqual(float(bar["height"]) / tallest, count / most, delta=0.01)

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through its DevTools pipe: what a page shows, logs and requests."""
+"""Chromium without a window, driven through its DevTools pipe: the content of a page, its log and its requests."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory()
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        # The browser reads commands from file 3 and writes answers to file 4.
+        # The browser reads commands from file descriptor 3 and writes answers to file descriptor 4.
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", find(),
              "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -54,7 +54,7 @@ class Browser:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._folder.name, ignore_errors=True)  # a helper may still be writing there
+        shutil.rmtree(self._folder.name, ignore_errors=True)  # a helper may still write there
         self._folder.cleanup()
 
     def _attach(self):
@@ -64,7 +64,7 @@ class Browser:
                                   flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # as if the window had the focus
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # behaves like a focused window
 
     def _receive(self):
         deadline = time.monotonic() + _DEADLINE
@@ -89,7 +89,7 @@ class Browser:
             self.log.append(values["entry"]["text"])
 
     def call(self, method, **values):
-        """A command of the DevTools protocol, and its result."""
+        """Sends a command of the DevTools protocol. Returns its result."""
         self._number += 1
         command = {"id": self._number, "method": method, "params": values}
         if self._session:
@@ -112,7 +112,7 @@ class Browser:
                   features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900,
                   deviceScaleFactor=1, mobile=False)
-        self._load("about:blank")  # else another fragment of the same page loads nothing
+        self._load("about:blank")  # otherwise another fragment of the same page would load nothing
         self.requests = []
         self._load(path.absolute().as_uri() + fragment)
 
@@ -123,7 +123,7 @@ class Browser:
             self._note(self._receive())
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression in the page."""
+        """Returns the value of a JavaScript expression in the page."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True,
                            awaitPromise=True)
         if "exceptionDetails" in result:
@@ -131,7 +131,7 @@ class Browser:
         return result["result"].get("value")
 
     def press(self, key):
-        """A key of the keyboard: "Tab", "ArrowRight", ..."""
+        """Presses a key: "Tab", "ArrowRight", ..."""
         code = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}[key]
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
@@ -139,7 +139,7 @@ class Browser:
                       windowsVirtualKeyCode=code, **(text if kind == "keyDown" else {}))
 
     def screenshot(self, path, selector="html", margin=0):
-        """An element and what is around it as PNG."""
+        """Returns a PNG of an element with a margin around it."""
         box = self.evaluate(f"""(() => {{
             const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();
             return [box.x + scrollX, box.y + scrollY, box.width, box.height]; }})()""")

@@ -1,4 +1,4 @@
-"""The command line of tree_viewer: exit status, messages, and which files it leaves behind."""
+"""The command line of tree_viewer: exit status, messages, and files that it leaves."""
 
 import json
 import os
@@ -12,7 +12,7 @@ sys.path[:0] = ["tools/tree_viewer", "tools/files", "tests/tools/tree_viewer"]
 import snapshot as checker  # noqa: E402
 from viewed_command import CommandLineTest, snapshot_of  # noqa: E402
 
-# Fields that earlier libraries did not write.
+# Fields that earlier versions of the library did not write.
 LATER = {"advice", "audit", "audit_us", "axes", "changed", "context", "evictions", "footprint", "frozen",
          "kept_recordings", "last_failure", "padded", "reason", "reason_text", "recorded_at_us", "recording_causes",
          "recording_us", "segments", "blocks", "slots", "time_us", "unverified_replays", "verified_replays",
@@ -140,7 +140,7 @@ class BadSnapshotTest(CommandLineTest):
                                  "two have the same id")
 
     def test_every_field_that_is_missing_is_named(self):
-        """Of each object, each field is left out once; those that may be absent are few."""
+        """Leaves out each field of each object once; few fields may be absent."""
         absent = set()
         for path in places(json.loads(self.small)):
             if path[0] in ("schema", "version"):
@@ -161,7 +161,7 @@ class BadSnapshotTest(CommandLineTest):
 
 
 def places(value, path=()):
-    """Paths of the fields of one object of each kind: lists are represented by their last item."""
+    """Paths of the fields of one object of each kind: the last item represents a list."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield (*path, name)

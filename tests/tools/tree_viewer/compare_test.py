@@ -1,4 +1,6 @@
-"""Differences of two snapshots, and snapshots of earlier libraries; without a browser."""
+"""Differences of two snapshots, and snapshots of earlier versions of the library; without a
+browser.
+"""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""Snapshots and events with random damage: refused with a message, or shown, and never a traceback."""
+"""Snapshots and events with random damage: refused with a message or shown, and never a traceback."""
 
 import copy
 import json
@@ -32,7 +32,7 @@ def places(value, path=()):
 
 
 def damage(rng, value, paths):
-    """Returns a copy of a snapshot in which a few values are others, missing, or there twice."""
+    """Returns a copy of a snapshot in which a few values are changed, missing or duplicated."""
     value = copy.deepcopy(value)
     for path in rng.sample(paths, rng.randrange(1, 4)):
         owner = value
@@ -47,7 +47,7 @@ def damage(rng, value, paths):
             else:
                 owner[path[-1]] = rng.choice(VALUES)
         except (KeyError, IndexError, TypeError):
-            continue  # earlier damage has taken it away
+            continue  # removed by earlier damage
     return value
 
 
@@ -61,7 +61,7 @@ class DamagedTest(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         subprocess.run([SNAPSHOTS, "serving", cls.folder], check=True)
         cls.tree = json.loads((cls.folder / "later.json").read_text())
-        for node in cls.tree["nodes"][4:]:  # fewer, so that other fields are damaged too
+        for node in cls.tree["nodes"][4:]:  # fewer nodes, so that other fields are damaged, too
             node.update(inputs=node["inputs"][:1], audit={"memory": [], "foreign": [], "unseen": []})
 
     def test_a_damaged_snapshot_is_refused_or_shown(self):

@@ -79,7 +79,7 @@ class CompareTest(CommandLineTest):
         self.assert_refused("No such file", "--snapshot=tree.json", "--html=a.html", "--compare=none.json")
 
     def test_snapshots_of_other_layouts_can_be_compared(self):
-        """Functions, regions and nodes of one are missing in the other."""
+        """Each has functions, regions and nodes that the other lacks."""
         self.write("b.json", self.changed(lambda tree: tree.update(
             functions=[], nodes=[], current=0, slots=[], pools={})))
         for first, second in (("tree", "b"), ("b", "tree")):

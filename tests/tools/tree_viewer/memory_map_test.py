@@ -30,7 +30,7 @@ def random_ranges(rng):
 
 
 class IntervalsTest(unittest.TestCase):
-    """Against a list of the owners of each address."""
+    """Compared with a list of the owners of each address."""
 
     def test_areas_have_the_owners_of_each_of_their_addresses(self):
         rng = random.Random(SEED)

@@ -1,4 +1,4 @@
-"""The maps of the pools in a real browser: slots, segments, and which recordings write which slots."""
+"""The maps of the pools in a real browser: slots, segments, and the recordings that write each slot."""
 
 import os
 import random

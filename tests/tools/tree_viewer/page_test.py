@@ -1,4 +1,4 @@
-"""The tree in a real browser: what it shows after its scripts ran, folds, links and the filter."""
+"""The tree in a real browser: its content after the scripts ran, folds, links and the filter."""
 
 import json
 import sys
@@ -26,8 +26,8 @@ class PageTest(ViewedPage):
             self.assertEqual(sorted(self.value("[...document.querySelectorAll('.node')].map(row => row.id)")),
                              sorted(f"node-{node['id']}" for node in nodes))
             self.assertEqual(self.value(VISIBLE), len(nodes))
-            # The rows of a subtree follow its head: so the parent is the nearest row above whose
-            # subtree reaches down to this one.
+            # The rows of a subtree follow its head, so a row's parent is the nearest row above
+            # whose subtree includes this row.
             parents = self.value("""
                 [...document.querySelectorAll('.node')].map((row, i, rows) => {
                   const above = rows.slice(0, i).reverse().find((head, k) =>

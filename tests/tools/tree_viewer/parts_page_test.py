@@ -22,7 +22,7 @@ class PartsPageTest(ViewedPage):
         lines = (cls.folder / "events.jsonl").read_text().splitlines()
         cls.events = [event for event in map(json.loads, lines) if event["event"] != "counters"]
         cls.run_program("hostile")
-        # The hostile names in every part that shows names.
+        # Hostile names in every part that shows names.
         tree = cls.trees["hostile"]
         for i, function in enumerate(tree["functions"]):
             function["axes"] = [{"axis": function["name"], "of_key": True, "policy": "exact",
@@ -37,7 +37,7 @@ class PartsPageTest(ViewedPage):
         cls.view("hostile", tree, f"--events={cls.folder}/<b>.jsonl", f"--compare={cls.folder}/<i>.json")
 
     def listed(self, caption):
-        """Returns the ids of the recordings that a table lists, which is left out if there are none."""
+        """Returns the ids of the recordings in a table; an empty table is absent."""
         if caption not in self.value(text_of("caption")):
             return set()
         return {int(row[0].split("#")[1]) for row in self.cells(caption)}

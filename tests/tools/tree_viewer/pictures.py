@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/tree_viewer.md, in dark and light: pictures.py FOLDER, run as the tests are."""
+"""Makes the pictures of docs/tree_viewer.md, in dark and light: pictures.py FOLDER, run like the tests."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import chromium  # noqa: E402
 
 PROGRAM = pathlib.Path("tools/tree_viewer/tree_viewer").resolve()
 SNAPSHOTS = pathlib.Path("tests/tools/tree_viewer/snapshots").resolve()
-# By name: the width of the window, what is shown, and what is done before.
+# By name: the width of the window, the element to show, and a script to run before.
 PICTURES = {
     "memory": (1040, "#memory", "document.querySelector('rect.held[role=option]').focus()"),
     "axes": (1040, ".axis", "document.querySelector('.axis .scroll').style.maxHeight = 'none'"),

@@ -1,4 +1,4 @@
-"""Random snapshots, as large as one likes: valid, but of no program."""
+"""Random snapshots of any size: valid, but not made by a program."""
 
 import random
 
@@ -44,7 +44,7 @@ def _node(rng, number, functions, slots, starts):
 
 
 def make(seed, slots, recordings):
-    """Returns a snapshot with so many slots, which lie in few segments and may overlap."""
+    """Returns a snapshot with `slots` slots, which are in few segments and may overlap."""
     rng = random.Random(seed)
     functions = [{"id": i, "name": f"f{i}", "calls": 9, "warm_ups": 1, "recordings": 3, "replays": 5,
                   "failures": 0, "evictions": 0, "kept_recordings": 3, "frozen": False, "skips": {},

@@ -56,7 +56,7 @@ class TimesOfScopesTest(unittest.TestCase):
     def test_it_says_why_nothing_is_in_a_scope(self):
         self.assertIn("no number of the profile is in the snapshot", self.part((3, 99)))
         for scopes in (dict(self.SCOPES, node_paths=[9] * 7), dict(self.SCOPES, node_paths=[-1] * 7),
-                       ScopesTest.SCOPES):  # the last is of an earlier library
+                       ScopesTest.SCOPES):  # the last is of an earlier version of the library
             self.assertIn("No launch of the profile is in a scope", self.part((3, 1), scopes=scopes))
 
 

@@ -27,7 +27,7 @@ Tensor filled(std::int64_t rows) {
   return from_host<float>({rows, kWidth}, std::vector<float>(count, 1.0f), Device::host());
 }
 
-// Device memory that the context does not know.
+// Device memory that is not declared to the context.
 class Table {
  public:
   Table() { check(device_api(Device::host()).alloc_data_space(0, kBytes, &data_), "allocate"); }
@@ -35,7 +35,7 @@ class Table {
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
-  // y += table, with the address of the table in the kernel's arguments.
+  // Enqueues y += table, with the table's address in the kernel's arguments.
   void add_to(const Tensor& y) const {
     const StreamRef stream = current_stream();
     check(stream.graphs().launch_kernel(

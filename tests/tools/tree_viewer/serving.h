@@ -1,4 +1,4 @@
-// A small server, for the viewer's tests: everything that the page shows occurs in it.
+// A small server for the viewer's tests: it produces everything that the page shows.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Makes what the viewer's tests show, by running small programs on the host device:
+// Makes the input of the viewer's tests, by running small programs on the host device:
 //   snapshots small|large|hostile|empty > FILE
 //   snapshots serving FOLDER      writes two snapshots and an event file
 //   snapshots buckets SEED > FILE
@@ -32,8 +32,8 @@ Function compile_step(Context& context, const std::string& name) {
                  {.inputs = {{}, {.is_static = true}}});
 }
 
-// A fork (node 1 has two children), a sibling by a static input that moved (node 4), a sibling by
-// an output that is held (node 5), a capture that fails, and one output that is still held.
+// A fork (node 1 has two children), a sibling because of a static input that moved (node 4), a
+// sibling because of a held output (node 5), a failed capture, and one output that is still held.
 std::string small() {
   Context context(Device::host());
   const Function encode = compile_step(context, "encode");
@@ -55,7 +55,7 @@ std::string small() {
   return snapshot_json(context);
 }
 
-// 12 functions, and paths that part and part again: 60 recordings.
+// 12 functions, and paths that branch repeatedly: 60 recordings.
 std::string large() {
   Context context(Device::host());
   const char* const names[] = {"embed",     "attention",   "project",   "gate",
@@ -82,7 +82,7 @@ std::string large() {
   return snapshot_json(context);
 }
 
-// Names that would break out of HTML, of a script, of an attribute and of DOT; and very long ones.
+// Names that would break out of HTML, of a script, of an attribute and of DOT, and very long names.
 std::string hostile() {
   Context context(Device::host());
   const std::string names[] = {"</title><script>document.title='broken'</script>",

@@ -1,4 +1,4 @@
-// What suggest_buckets() returns for random histograms, for the viewer to be compared with.
+// Results of suggest_buckets() for random histograms, with which the viewer's are compared.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-"""A test of tree_viewer's command line: runs it in a folder of its own."""
+"""A test of tree_viewer's command line: runs it in a new folder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A test of pages in a real browser. Skipped where there is no chromium, unless CGTREE_REQUIRE_BROWSER=1."""
+"""A test of pages in a real browser. Skipped without chromium, unless CGTREE_REQUIRE_BROWSER=1."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def text_of(selector):
 
 
 class ViewedPage(unittest.TestCase):
-    """Each page that is opened must log nothing and ask for nothing but itself."""
+    """Each opened page must log nothing and request only itself."""
 
     @classmethod
     def setUpClass(cls):
@@ -41,7 +41,7 @@ class ViewedPage(unittest.TestCase):
 
     @classmethod
     def run_program(cls, name):
-        """Makes a page of what the program `name` leaves."""
+        """Makes a page of the output of the program `name`."""
         made = subprocess.run([SNAPSHOTS, name], stdout=subprocess.PIPE, check=True).stdout
         cls.view(name, json.loads(made))
 
