@@ -157,7 +157,7 @@ TEST_F(CachingAllocatorTest, PendingBlocksAreLookedAtEvenWhenNothingMisses) {
   EXPECT_EQ(allocator_.statistics().pending_blocks, 0u);
 }
 
-TEST_F(CachingAllocatorTest, WhatIsNoBlockIsNamed) {
+TEST_F(CachingAllocatorTest, AnAddressWithoutABlockIsNamed) {
   void* const block = allocator_.allocate(kMiB, kStream);
   int foreign = 0;
 

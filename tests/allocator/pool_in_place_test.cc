@@ -227,7 +227,7 @@ TEST_F(PoolInPlaceTest, TrimGivesAWholeFreeEndBack) {
   EXPECT_EQ(pool_.statistics().largest_free_block, 0u);
 }
 
-TEST_F(PoolInPlaceTest, WhatACheckpointHasStays) {
+TEST_F(PoolInPlaceTest, TrimKeepsMemoryOfCheckpoints) {
   void* const small = pool_.allocate(3 * kMiB);
   std::optional<PoolCheckpoint> checkpoint = pool_.checkpoint();  // 4 MiB
   pool_.free(small);

@@ -106,7 +106,7 @@ TEST(PoolSourceTest, ThePoolAnswersWhileItsSourceIsAsked) {
   pool.free(second);
 }
 
-TEST(PoolSourceTest, WhatOthersFreeWhileTheSourceIsAskedServesARefusedRequest) {
+TEST(PoolSourceTest, MemoryFreedDuringARefusedRequestServesIt) {
   MeddlingSource source;
   Pool pool(source);
   void* const first = pool.allocate(30 * kMiB);

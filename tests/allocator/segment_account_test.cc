@@ -38,7 +38,7 @@ class SegmentAccountTest : public testing::Test {
   std::deque<AccountPool> pools_;
 };
 
-TEST_F(SegmentAccountTest, WhatIsInUseCountsInTheAccountAndWhatIsCachedOnlyInTheReserve) {
+TEST_F(SegmentAccountTest, SegmentsInUseCountInTheAccountAndCachedOnesOnlyInTheReserve) {
   void* const segment = cache_.allocate_for(*account_, 6 * kMiB, kStream);
   EXPECT_EQ(budget().current(), 6 * kMiB);
   EXPECT_EQ(device_.current(), 6 * kMiB);

@@ -89,7 +89,7 @@ TEST_F(SegmentCacheStreamsTest, WhileACaptureIsOpenOnlyWhatIsKnownServes) {
   device_.end_capture();
 }
 
-TEST_F(SegmentCacheStreamsTest, WhatIsTrimmedInACaptureIsGivenBackAtItsEnd) {
+TEST_F(SegmentCacheStreamsTest, SegmentsTrimmedInACaptureAreFreedAtItsEnd) {
   free_busy_segment(4 * kMiB);
   std::optional<DeferredFrees> outer(cache_.defer_frees());
   std::optional<DeferredFrees> inner(cache_.defer_frees());

@@ -250,7 +250,7 @@ TEST_F(SegmentRecoveryTest, MemoryThatAnotherThreadIsGivingBackIsWaitedFor) {
   if (segment != nullptr) cache_.free(segment, 60 * kMiB, kStream);
 }
 
-TEST_F(SegmentRecoveryTest, WhatNoBudgetCouldEverHoldIsRefusedAtOnce) {
+TEST_F(SegmentRecoveryTest, ARequestAboveTheBudgetIsRefusedAtOnce) {
   cache_.free(cache_.allocate(60 * kMiB, kStream), 60 * kMiB, kStream);
   SegmentAccount small({.name = "small", .max_bytes = 50 * kMiB});
   FakeUser user(cache_, kStream);

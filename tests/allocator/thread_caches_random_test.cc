@@ -143,7 +143,7 @@ TEST_P(ThreadCachesRandomTest, NoBlockHasTwoOwners) {
   EXPECT_THAT(source.held(), IsEmpty());
 }
 
-TEST_P(ThreadCachesRandomTest, OfTwoFreesOfABlockOneIsRefused) {
+TEST_P(ThreadCachesRandomTest, TheSecondFreeOfABlockIsRefused) {
   FakeSegmentSource source;
   Pool pool(source, options());
   std::vector<void*> blocks(kSteps);

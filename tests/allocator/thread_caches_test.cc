@@ -231,7 +231,7 @@ TEST_F(ThreadCachesTest, ARequestIsNotRefusedForWhatThreadsKeep) {
   EXPECT_EQ(source_.given(), 4u);
 }
 
-TEST_F(ThreadCachesTest, WhatAThreadKeepsIsBounded) {
+TEST_F(ThreadCachesTest, TheBlocksOfAThreadAreBounded) {
   std::vector<void*> blocks;
   for (std::size_t i = 0; i < 2 * ThreadCache::kMostBlocks; ++i)
     blocks.push_back(pool_.allocate(512));

@@ -110,7 +110,7 @@ TEST_P(SizesSeenTest, TheyAreCountedAndBucketsSuggested) {
   EXPECT_EQ(suggest(function, 9), R"({"n":[1,3,5,9]})");
 }
 
-TEST_P(SizesSeenTest, WhatCannotBeAnsweredIsNamed) {
+TEST_P(SizesSeenTest, ImpossibleRequestsAreRefusedByName) {
   const OwnedFunction function = compile_affine(OneAxis({16}));
   const OwnedFunction without = compile(affine_step);
   for (const std::int64_t size : {5, 9})

@@ -108,7 +108,7 @@ TEST_P(CControlFlowTest, ABodyThatFailsFailsTheCallAndLeavesNoTrace) {
   EXPECT_EQ(stats(function)["replays"], 1);
 }
 
-TEST_P(CControlFlowTest, WhatIsWrongIsNamed) {
+TEST_P(CControlFlowTest, WrongArgumentsAreNamed) {
   cgt_stream stream = {};
   EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &stream));
   EXPECT_DONE(cgt_stream_push(stream));

@@ -177,7 +177,7 @@ TEST_P(CppControlFlowTest, ALoopHandsOutRowsUntilItIsStopped) {
 }
 
 // The exception keeps its type: it does not pass through the library.
-TEST_P(CppControlFlowTest, WhatALambdaThrowsArrivesAtTheCaller) {
+TEST_P(CppControlFlowTest, ExceptionsOfLambdasReachTheCaller) {
   cgt::Stream stream(c_device(device()));
   const cgt::StreamScope scope(stream);
   const cgt::Tensor yes = flags({1}), index = flags({1});

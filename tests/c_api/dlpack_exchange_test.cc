@@ -144,7 +144,7 @@ TEST_P(CApiExchangeTest, ViewsBorrowShapeAndStrides) {
   EXPECT_EQ(view.data, nullptr);
 }
 
-TEST_P(CApiExchangeTest, WhatIsNoTensorIsNamedAndWhatIsStolenDeletedOnce) {
+TEST_P(CApiExchangeTest, ObjectsWithoutTensorsAreNamedAndStolenTensorsDeletedOnce) {
   dlpack::ManagedVersioned* out = nullptr;
   dlpack::TensorView view = {};
   const OwnedTensor x = make_tensor(device(), {2});

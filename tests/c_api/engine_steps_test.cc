@@ -387,7 +387,7 @@ TEST_P(EngineStepsTest, AStepThatIsLeftHasNotHappened) {
   EXPECT_THAT(values_of(cache_), ElementsAre(3, 6));
 }
 
-TEST_P(EngineStepsTest, WhatIsInvalidatedIsRecordedAnew) {
+TEST_P(EngineStepsTest, AnInvalidatedStepIsRecordedAgain) {
   const OwnedFunction steps = make_steps();
   const OwnedTensor tokens = make_tensor_of(device(), {1, 2});
   for (int i = 0; i < 3; ++i)

@@ -197,7 +197,7 @@ TEST_P(CApiGeneratorsTest, ARecordingKeepsAGeneratorThatIsDestroyed) {
     EXPECT_EQ(draw(function), oracle.uniform(5));
 }
 
-TEST_P(CApiGeneratorsTest, WhatCannotBeDrawnIsNamedAndMovesNothing) {
+TEST_P(CApiGeneratorsTest, ImpossibleDrawsAreNamedAndMoveNoGenerator) {
   const OwnedGenerator generator = make_generator(seed_);
   cgt_stream stream = {};
   EXPECT_DONE(cgt_context_stream(context_, &stream));

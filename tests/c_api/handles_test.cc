@@ -103,7 +103,7 @@ TEST_F(HandlesTest, ThreadsMakeAndDestroySideBySide) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_F(HandlesTest, OfManyThreadsThatDestroyAHandleOneDoes) {
+TEST_F(HandlesTest, OneOfManyThreadsDestroysAHandle) {
   for (int round = 0; round < 100; ++round) {
     OwnedContext context;
     EXPECT_DONE(cgt_context_create(c_device(kHost), nullptr, context.out()));

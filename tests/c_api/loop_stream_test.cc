@@ -147,7 +147,7 @@ TEST_P(CLoopStreamTest, HandlesOfStreamsAndWatchesAreCounted) {
   EXPECT_EQ(cgt_live_handles(), before);
 }
 
-TEST_P(CLoopStreamTest, WhatIsWrongIsNamed) {
+TEST_P(CLoopStreamTest, WrongArgumentsAreNamed) {
   OwnedLoopStream none;
   EXPECT_FAILS(cgt_loop_stream_create(c_device(device()), 6, 4, none.out()), CGT_INVALID_ARGUMENT,
                "4 rows of 6 bytes");

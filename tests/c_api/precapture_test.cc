@@ -135,7 +135,7 @@ TEST_P(CApiPrecaptureTest, ALearnerThatIsCalledBackRefusesAndItsFunctionMayBeDes
   EXPECT_FAILS(cgt_function_idle(handle, 1, &step), CGT_INVALID_HANDLE, "destroyed");
 }
 
-TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
+TEST_P(CApiPrecaptureTest, WrongLearnOptionsAreRefused) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4}));
   cgt_learn_options options = {.struct_size = sizeof(options), .input_count = 1};
   cgt_learner_step step = {.struct_size = sizeof(step)};
@@ -154,7 +154,7 @@ TEST_P(CApiPrecaptureTest, WhatCannotLearnIsRefused) {
   EXPECT_FAILS(cgt_function_idle(learned, 1, nullptr), CGT_INVALID_ARGUMENT, "NULL");
 }
 
-TEST_P(CApiPrecaptureTest, WhatItTakesIsPredicted) {
+TEST_P(CApiPrecaptureTest, MemoryIsPredicted) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4, 8}));
   const cgt_precapture_options options = this->options();
 
@@ -194,7 +194,7 @@ TEST_P(CApiPrecaptureTest, EachSizeIsRecordedOnceForCallersThatHoldNothing) {
   EXPECT_EQ(stats(function)["recordings"], 6);
 }
 
-TEST_P(CApiPrecaptureTest, WhatTheCallbackMakesDiesWithItAndWhatItHasStays) {
+TEST_P(CApiPrecaptureTest, HandlesMadeInTheCallbackEndWithItAndOthersStay) {
   const OwnedFunction function = compile_affine(OneAxis({2, 4}));
   const OwnedTensor kept = make_tensor(device(), {4});
   std::vector<cgt_tensor> made;
@@ -273,7 +273,7 @@ TEST_P(CApiPrecaptureTest, ACallbackThatFailsIsNamedAndWhatIsDoneStays) {
   EXPECT_EQ(stats(function)["replays"], 1);
 }
 
-TEST_P(CApiPrecaptureTest, WhatCannotBePrecapturedIsNamed) {
+TEST_P(CApiPrecaptureTest, ImpossiblePrecapturesAreRefusedByName) {
   const OwnedFunction exact = compile_affine(OneAxis({}, CGT_AXIS_EXACT));
   const OwnedFunction without = compile(affine_step);
   cgt_precapture_options options = this->options();

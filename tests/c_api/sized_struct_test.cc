@@ -39,7 +39,7 @@ TEST(SizedStructTest, AnOlderCallersStructIsFilledAsFarAsItGoes) {
   EXPECT_EQ(caller.behind, 77);
 }
 
-TEST(SizedStructTest, WhatANewerCallersStructHasMoreBecomesZero) {
+TEST(SizedStructTest, FieldsThatOnlyTheCallerKnowsBecomeZero) {
   struct {
     Report report = {sizeof(Report) + 8, 0, 0};
     std::int64_t since_the_third_version = 77;

@@ -32,7 +32,7 @@ TEST_P(StepFaultsTest, AnExceptionThatLeavesItIsAnErrorAndLeavesNoTrace) {
   EXPECT_EQ(stats(function)["failures"], 2);
 }
 
-TEST_P(StepFaultsTest, WhatFailedInsideComesOutWithItsCodeAndTheCapturesState) {
+TEST_P(StepFaultsTest, FailuresInsideReachTheCallerWithCodeAndStateOfTheCapture) {
   cgt_error inside = {};
   bool synchronizes = false;
   const cgt_function_options options = {.struct_size = sizeof(options),
@@ -85,7 +85,7 @@ TEST_P(StepFaultsTest, AnOutputThatIsMissingOrGoneIsNamed) {
   EXPECT_FAILS(call(gone, x, y), CGT_INVALID_HANDLE, "output 0 of 'decode' is 0x");
 }
 
-TEST_P(StepFaultsTest, WhatNeedsTheContextForItselfIsRefusedInsideAStep) {
+TEST_P(StepFaultsTest, MarkStepIsRefusedInsideAStep) {
   const OwnedFunction function = compile([&](auto... arguments) {
     EXPECT_FAILS(cgt_context_mark_step(context_), CGT_CONCURRENT_USE, "this context is busy");
     return affine_step(arguments...);

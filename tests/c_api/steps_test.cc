@@ -166,7 +166,7 @@ TEST_P(StepsTest, MemoryThatIsNoTensorIsDeclaredByNameAndItsRecordingsGoWithIt) 
   EXPECT_FAILS(cgt_context_undeclare(context_, "table"), CGT_INVALID_ARGUMENT, "'table'");
 }
 
-TEST_P(StepsTest, WhatACallersGraphUsesIsKeptUntilItIsSaidToBeGone) {
+TEST_P(StepsTest, MemoryOfACallersGraphIsKeptUntilItsReleaseIsReported) {
   const OwnedFunction function = compile(affine_step);
   cgt_stream mine = {};
   EXPECT_DONE(cgt_stream_create(c_device(device()), 0, &mine));
@@ -217,7 +217,7 @@ TEST_P(StepsTest, AStaleOutputIsNamed) {
   EXPECT_FAILS(cgt_tensor_copy_to_host(y, values, sizeof(values)), CGT_STALE_TENSOR, "decode");
 }
 
-TEST_P(StepsTest, WhatAStepMakesDiesWithItAndItsInputsHandlesToo) {
+TEST_P(StepsTest, HandlesThatAStepMakesEndWithItAsThoseOfItsInputsDo) {
   std::vector<cgt_tensor> made;
   const OwnedFunction function = compile([&](const cgt_tensor* inputs, auto... rest) {
     cgt_tensor scratch = nullptr;

@@ -39,7 +39,7 @@ CGTREE_ON_ALL_DEVICES(AcceptancePairsTest);
 // Row 60 forward_backward: a root and its child; the saved outputs are live before the backward and
 // dead after it.
 // Acceptance: trees 60.
-TEST_P(AcceptancePairsTest, WhatTheForwardSavedIsLiveUntilTheBackwardIsDone) {
+TEST_P(AcceptancePairsTest, SavedOutputsAreLiveUntilTheBackwardEnds) {
   CompiledFunction forward = make_forward();
   CompiledFunction backward = make_backward();
 

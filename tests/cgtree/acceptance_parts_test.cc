@@ -83,7 +83,7 @@ TEST_P(AcceptancePartsTest, AnOperationThatMutatesAndAnUnsafeOneAreRightForFiveR
 // Row 128 graph_partition_reduce_overhead_mode_effectiveness: a context that is switched off
 // records nothing.
 // Acceptance: trees 128.
-TEST_P(AcceptancePartsTest, WhatIsSwitchedOffCreatesNothing) {
+TEST_P(AcceptancePartsTest, AContextThatIsSwitchedOffRecordsNothing) {
   CompiledFunction f = times("f", 2, {.enabled = false});
   for (int call = 0; call < 4; ++call)
     (void)f(random_tensor({4}));

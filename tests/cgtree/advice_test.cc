@@ -135,7 +135,7 @@ TEST_P(AdviceTest, TheFirstTwoCallsNeedNothing) {
   expect_says(f.explain(random_tensor({2})), {"has no recording"}, "nothing: ");
 }
 
-TEST_P(AdviceTest, WhatVariesIsSaidWithBothSidesBeforeItIsWarmedUp) {
+TEST_P(AdviceTest, AVaryingPropertyIsNamedWithBothSidesBeforeTheWarmUp) {
   const F f = function();
   call(f, {2, 2});
   expect_says(f.explain(random_tensor({5})), {"warm_up", "float32 {2}", "float32 {5}"},
@@ -167,7 +167,7 @@ TEST_P(AdviceTest, AnOutputThatIsHeldIsSaidWithWhatWouldOverwriteIt) {
               "let go of outputs");
 }
 
-TEST_P(AdviceTest, WhatIsSwitchedOffIsSaid) {
+TEST_P(AdviceTest, SwitchesThatAreOffAreNamed) {
   expect_skip(function({.enabled = false}), 2, SkipReason::kDisabled, {"enabled = false"});
   const F f = function();
   const NoGraph none;
@@ -200,7 +200,7 @@ TEST_P(AdviceTest, InputsThatForbidAGraphAreNamed) {
               "copy the input");
 }
 
-TEST_P(AdviceTest, WhatBrokeACaptureIsSaid) {
+TEST_P(AdviceTest, TheCauseOfABrokenCaptureIsNamed) {
   const F f = compile(context(), "f", [](Tensor x) {
     current_stream().synchronize();
     return doubled(x);
@@ -236,7 +236,7 @@ TEST_P(AdviceTest, LimitsOfTheContextAreSaidWithWhatThereIs) {
   expect_skip(function(), 2, SkipReason::kTimeLimit, {"0 us spent, max_recording_time is 0 us"});
 }
 
-TEST_P(AdviceTest, WhatAFrozenFunctionLacksIsSaid) {
+TEST_P(AdviceTest, TheMissingRecordingOfAFrozenFunctionIsNamed) {
   const F f = function();
   call(f, {2, 2});
   f.freeze();

@@ -500,7 +500,7 @@ TEST_P(AuditTest, AnOutputWhoseAddressTheStepKnewLivesAsLongAsTheRecording) {
   EXPECT_EQ(f.stats().kept_recordings, 0u);
 }
 
-TEST_P(AuditTest, WhatWasFreedInThePoolIsForeign) {
+TEST_P(AuditTest, FreedMemoryOfThePoolIsForeign) {
   auto make = compile(context(), "make", [](Tensor x) { return affine(x, 1, 0); });
   const void* stale = nullptr;
   {

@@ -267,7 +267,7 @@ class BackoffCostTest : public ::testing::Test {
 
 constexpr int kCalls = 200;
 
-TEST_F(BackoffCostTest, OfResultsThatAreKept) {
+TEST_F(BackoffCostTest, KeptResults) {
   expect_cheap([](Context& context, bool is_graphed) {
     CompiledFunction f =
         compile(context, "f", doubled, {.enabled = is_graphed, .at_limit = AtLimit::kEvict});
@@ -278,7 +278,7 @@ TEST_F(BackoffCostTest, OfResultsThatAreKept) {
   });
 }
 
-TEST_F(BackoffCostTest, OfSizesInACycle) {
+TEST_F(BackoffCostTest, SizesInACycle) {
   expect_cheap([](Context& context, bool is_graphed) {
     CompiledFunction f =
         compile(context, "f", doubled,
@@ -289,7 +289,7 @@ TEST_F(BackoffCostTest, OfSizesInACycle) {
   });
 }
 
-TEST_F(BackoffCostTest, OfAnAddressThatMoves) {
+TEST_F(BackoffCostTest, AnAddressThatMoves) {
   expect_cheap([](Context& context, bool is_graphed) {
     CompiledFunction f = compile(
         context, "f", doubled,
@@ -300,7 +300,7 @@ TEST_F(BackoffCostTest, OfAnAddressThatMoves) {
   });
 }
 
-TEST_F(BackoffCostTest, OfCapturesThatFailEachSecondTime) {
+TEST_F(BackoffCostTest, CapturesThatFailEachSecondTime) {
   expect_cheap([](Context& context, bool is_graphed) {
     int captures = 0;
     CompiledFunction f = compile(

@@ -32,7 +32,7 @@ class BeforeFirstLaunchTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(BeforeFirstLaunchTest);
 
-TEST_P(BeforeFirstLaunchTest, WhatItAllocatesItMayKeep) {
+TEST_P(BeforeFirstLaunchTest, TheHookMayKeepItsAllocations) {
   std::vector<Tensor> tables;
   make_context_with([&] {
     tables.push_back(empty({64}, DType::kFloat32));
@@ -53,7 +53,7 @@ TEST_P(BeforeFirstLaunchTest, WhatItAllocatesItMayKeep) {
   tables.clear();
 }
 
-TEST_P(BeforeFirstLaunchTest, OfStepsToo) {
+TEST_P(BeforeFirstLaunchTest, StepsCallTheHookToo) {
   Tensor table;
   make_context_with([&] { table = empty({64}, DType::kFloat32); });
   const Tensor cache = tensor({4}, std::vector<float>(4, 0));

@@ -79,7 +79,7 @@ TEST_P(BucketsTest, AnInputOfAnotherSizeAtTheSameAddressIsCopiedAsItIsNow) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-TEST_P(BucketsTest, WhatLiesBeyondTheTrueSizesIsWhatOptionsSay) {
+TEST_P(BucketsTest, OptionsDefineTheValuesBeyondTheTrueSizes) {
   struct Row {
     Padding padding;
     std::vector<float> rest;  // after a last actual value of 7
@@ -322,7 +322,7 @@ TEST_P(BucketsTest, BuffersHaveTrueSizesAndShareTheRecording) {
   EXPECT_EQ(f.stats().replays, 4u);
 }
 
-TEST_P(BucketsTest, WhatIsMissingMayRunEagerlyOrInALargerRecording) {
+TEST_P(BucketsTest, AMissingSizeMayRunEagerlyOrInALargerRecording) {
   for (const WhileMissing policy : {WhileMissing::kNextLarger, WhileMissing::kRunEagerly}) {
     const Function f = padded({.while_missing = policy});
     for (const std::int64_t size : {3, 3, 3})

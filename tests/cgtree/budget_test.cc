@@ -362,7 +362,7 @@ TEST_P(BudgetTest, ARecordingNeedsTheLargePieceOfItsWarmUpOnce) {
 }
 
 // The memory that g lacks is a table of the recording that is evicted.
-TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
+TEST_P(BudgetTest, MemoryKeptByAnEvictedRecordingServesTheWarmUpThatNeedsIt) {
   make_context({.max_bytes = 60 * kMiB, .at_limit = AtLimit::kEvict});
   Tensor table;
   const F f = compile(context(), "f", [&](Tensor x) {
@@ -387,7 +387,7 @@ TEST_P(BudgetTest, WhatAnEvictedRecordingHasKeptServesTheWarmUpThatNeedsIt) {
 }
 
 // The side stream may still use memory that the step releases.
-TEST_P(BudgetTest, WhatAStepUsesOnASideStreamIsGivenBackWhenItHasJoined) {
+TEST_P(BudgetTest, MemoryUsedOnASideStreamIsReleasedAfterItsJoin) {
   make_context({.max_bytes = 60 * kMiB, .at_limit = AtLimit::kEvict});
   Tensor table;
   const F f = compile(context(), "f", [&](Tensor x) {

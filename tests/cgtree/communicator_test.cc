@@ -470,7 +470,7 @@ TEST_P(CommunicatorTest, ItsRankIsThatOfTheContextInItsGroup) {
 }
 
 // A collective that fails in a capture has enqueued nothing on any rank.
-TEST_P(CommunicatorTest, WhatOneRankCannotRecordGivesTheSumOnAllRanks) {
+TEST_P(CommunicatorTest, AFailedCaptureOnOneRankStillGivesTheSumOnAllRanks) {
   const std::vector<std::vector<Values>> inputs = numbers(12);
   std::vector<std::shared_ptr<Group>> groups;
   for (auto& group : make_thread_groups(std::min(4, GetParam().most)))

@@ -522,7 +522,7 @@ TEST_P(ControlFlowTest, ABodyUsesAgainTheMemoryThatItHasLetGoOf) {
 }
 
 // The next round of the loop reads it.
-TEST_P(ControlFlowTest, WhatABodyLetsGoOfThatWasMadeAroundItIsNotUsedAgainInIt) {
+TEST_P(ControlFlowTest, OuterMemoryReleasedByABodyIsNotReusedInIt) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor goes_on) {
     Tensor y = affine(x, 1, 0);
     std::vector<Tensor> held(2, affine(x, 4, 0));  // the code of a body runs twice
@@ -547,7 +547,7 @@ TEST_P(ControlFlowTest, WhatABodyLetsGoOfThatWasMadeAroundItIsNotUsedAgainInIt) 
 }
 
 // The same holds for memory of the surrounding body, and for work beside it that may still read.
-TEST_P(ControlFlowTest, WhatASideStreamOfABodyMayReadIsNotUsedAgainBeforeItJoins) {
+TEST_P(ControlFlowTest, MemoryReadByABodysSideStreamIsNotReusedBeforeTheJoin) {
   const Stream side(device());
   std::uintptr_t first = 0, beside = 0, nested = 0, behind = 0;
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {

@@ -94,7 +94,7 @@ TEST_F(DecideTest, TheOldestRecordingThatFitsIsReplayed) {
   EXPECT_EQ(decision().node, &node_);
 }
 
-TEST_F(DecideTest, WhatFollowedLastTimeIsPredictedWithoutAKey) {
+TEST_F(DecideTest, TheLastSuccessorIsPredictedWithoutAKey) {
   tree_.follow(node_);
 
   EXPECT_EQ(decision().node, &node_);

@@ -114,7 +114,7 @@ TEST_P(DrawsFailureTest, AStepThatThrowsDrawsNothingInAnyPhase) {
   }
 }
 
-TEST_P(DrawsFailureTest, WhatBeforeFirstLaunchThrowsDrawsNothing) {
+TEST_P(DrawsFailureTest, AnExceptionOfBeforeFirstLaunchDrawsNothing) {
   bool fail = false;
   make_context({.before_first_launch = [&](const NewRecording&) {
     if (fail) throw std::runtime_error("no peer memory");
@@ -183,7 +183,7 @@ TEST_P(DrawsFailureTest, ABreakOfAnEnginesStepThatThrowsDrawsNothingInAnyPhase) 
   EXPECT_EQ(steps.stats().replays, 2u);
 }
 
-TEST_P(DrawsFailureTest, WhatOthersDrewMeanwhileIsNotGivenBack) {
+TEST_P(DrawsFailureTest, DrawsOfOthersAreNotUndone) {
   const Generator generator(seed_);
   const CompiledFunction f = compile(context(), "f", [&]() -> Tensor {
     (void)uniform({4}, generator);

@@ -120,7 +120,7 @@ TEST_P(EagerBreakTest, ItMayWaitForTheDeviceAndDecideOnTheHost) {
   EXPECT_EQ(f.stats().replays, 8u);
 }
 
-TEST_P(EagerBreakTest, WhatItThrowsTheCallThrowsAndTheNextCallIsRight) {
+TEST_P(EagerBreakTest, ItsExceptionReachesTheCallerAndTheNextCallIsRight) {
   bool throws = false;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 2, 0);
@@ -191,7 +191,7 @@ TEST_P(EagerBreakTest, MemoryThatIsShortInItCostsNoRecording) {
 }
 
 // The break runs in the warm-up, and not in the capture.
-TEST_P(EagerBreakTest, WhatItsFunctionAllocatesIsNotTakenForAnOutput) {
+TEST_P(EagerBreakTest, AllocationsOfABreakAreNotTakenForOutputs) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) {
     eager_break([](const StepValues&) { (void)empty({kCount}, DType::kFloat32); });
     return affine(x, 2, 1);
@@ -205,7 +205,7 @@ TEST_P(EagerBreakTest, WhatItsFunctionAllocatesIsNotTakenForAnOutput) {
   EXPECT_EQ(f.stats().replays, 1u);
 }
 
-TEST_P(EagerBreakTest, WhatCannotBeDoneIsRefusedByName) {
+TEST_P(EagerBreakTest, ImpossibleActionsAreRefusedByName) {
   const auto nothing = [](const StepValues&) {};
   EXPECT_THAT([&] { eager_break(nothing); },
               ThrowsMessage<InvalidArgument>(HasSubstr("outside of a step")));
@@ -345,7 +345,7 @@ TEST_P(EagerBreakTest, ACallKeepsTheKeyThatItWasGiven) {
   EXPECT_EQ(f.stats().skipped(SkipReason::kCaptureFailed), 1u);
 }
 
-TEST_P(EagerBreakTest, WhatIsRefusedInABreakLeavesTheCallAsItIs) {
+TEST_P(EagerBreakTest, ARefusalInABreakDoesNotAffectTheCall) {
   std::optional<CompiledFunction<Tensor(Tensor)>> f;
   const Tensor x = tensor({kCount}, small_numbers());
   int breaks = 0;
@@ -400,7 +400,7 @@ TEST_P(EagerBreakTest, AFunctionThatEndsInItsOwnBreakFinishesTheCall) {
 
 // The call is then the context's last owner. A recording is dropped inside the context, by a call
 // or by upkeep.
-TEST_P(EagerBreakTest, WhatItsFunctionHoldsMayCallTheContextWhenItEnds) {
+TEST_P(EagerBreakTest, ObjectsOfABreaksFunctionMayCallTheContextInTheirDestructors) {
   make_context({.max_recordings = 1, .at_limit = AtLimit::kEvict});
   const CompiledFunction g = compile(context(), "g", [](Tensor x) { return affine(x, 1, 1); });
   const Tensor x = random_tensor({kCount});

@@ -37,7 +37,7 @@ TEST_P(EagerTest, AnEagerGapBetweenTwoFunctionsLeavesBothGraphed) {
 // Row 132 graph_partition_saved_activation_not_static: outputs of a gap are copied, so they may
 // move at each call without a new recording.
 // Acceptance: trees 132.
-TEST_P(EagerTest, WhatComesFromAnEagerGapIsCopiedWhereverItLies) {
+TEST_P(EagerTest, OutputsOfAnEagerGapAreCopiedFromAnyAddress) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 0); });
   std::vector<Tensor> held;
 
@@ -54,7 +54,7 @@ TEST_P(EagerTest, WhatComesFromAnEagerGapIsCopiedWhereverItLies) {
 // Rows 14 index_put_boolean_mutation_across_partitions, 142 and 143 skip_cudagraph_unsafe
 // _custom_op_mutation(_late_free).
 // Acceptance: trees 14, 142.
-TEST_P(EagerTest, WhatAnEagerGapWritesIntoAnOutputTheNextFunctionSees) {
+TEST_P(EagerTest, WritesOfAnEagerGapIntoAnOutputReachTheNextFunction) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   CompiledFunction use = compile(context(), "use", [](Tensor x) { return affine(x, 3, 0); });
 

@@ -125,7 +125,7 @@ TEST_P(FailureTest, AStepThatSynchronisesRunsEagerlyAndNamesTheCall) {
   EXPECT_THAT(lines[0], HasSubstr("synchronize stream: cudaErrorStreamCaptureUnsupported (900)"));
 }
 
-TEST_P(FailureTest, WhatAStepThrewIsToldWhereItsCaptureFailed) {
+TEST_P(FailureTest, TheExceptionOfAStepIsInTheReportOfItsFailedCapture) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
   CompiledFunction f = compile(context(), "gives_up", [&](Tensor x) {
@@ -218,7 +218,7 @@ TEST_P(FailureTest, ScratchKeptWhileRecordingIsFilledAndTheFunctionIsNamed) {
 }
 
 // A library cannot see that a handle of cgtree is stale.
-TEST_P(FailureTest, WhatALibraryHoldsOfAFailedCaptureIsHandedOutToNoOther) {
+TEST_P(FailureTest, MemoryThatALibraryHoldsAfterAFailedCaptureIsNotReused) {
   std::optional<Lease> lease;
   bool hoards = false;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
@@ -261,7 +261,7 @@ TEST_P(FailureTest, WhatALibraryHoldsOfAFailedCaptureIsHandedOutToNoOther) {
   expect_stream_works();
 }
 
-TEST_P(FailureTest, WhatAWarmUpSetsUpIsNeverOverwritten) {
+TEST_P(FailureTest, TensorsKeptByAWarmUpAreNeverOverwritten) {
   Tensor table;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     if (!table.defined()) table = affine(x, 0, 42);

@@ -55,7 +55,7 @@ TEST_F(GateTest, ACallerWaitsForUpkeepOnAnotherThread) {
 }
 
 // A wait would be for itself.
-TEST_F(GateTest, WhatUpkeepCallsBackIsTurnedAway) {
+TEST_F(GateTest, CallbacksOfUpkeepAreRefused) {
   ASSERT_TRUE(gate_.enter_for_upkeep());
   EXPECT_FALSE(gate_.enter());
   gate_.leave_upkeep();
@@ -99,7 +99,7 @@ TEST_F(GateTest, UpkeepThatMetAnInspectionIsDoneBeforeTheNextInspection) {
   EXPECT_EQ(upkeeps_, 1);
 }
 
-TEST_F(GateTest, WhatUpkeepLeavesOverMayEnter) {
+TEST_F(GateTest, ObjectsLeftByUpkeepMayEnter) {
   gate_.request_upkeep();
   EXPECT_TRUE(could_enter_);
   could_enter_ = false;

@@ -54,7 +54,7 @@ TEST_P(GraphMemoryTest, ReplaysWriteTheSameMemoryAndTakeNoMore) {
   }
 }
 
-TEST_P(GraphMemoryTest, WhatAGraphLeavesCountsAsItsBytes) {
+TEST_P(GraphMemoryTest, MemoryLeftByAGraphCountsAsItsBytes) {
   make_context({.max_graph_bytes = kBytes + kBytes / 2, .at_limit = AtLimit::kEvict});
   Steps steps = make_steps();
   for (const int draft : {1, 2}) {
@@ -88,7 +88,7 @@ TEST_P(GraphMemoryTest, TheEndOfARecordingFreesWhatItLeft) {
   EXPECT_NE(free(outputs_[1]), Code::kSuccess) << "it was allocated";
 }
 
-TEST_P(GraphMemoryTest, WhatEndsWhileTheStreamCapturesIsFreedAfterwards) {
+TEST_P(GraphMemoryTest, MemoryThatEndsDuringACaptureIsFreedAfterIt) {
   Steps steps = make_steps();
   for (int i = 0; i < 3; ++i)
     call(steps, 1);

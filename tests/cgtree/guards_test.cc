@@ -269,7 +269,7 @@ TEST_P(GuardsTest, AGuardThatThrowsSpeaksForItsOwnRecordingAlone) {
   EXPECT_NO_THROW((void)f.explain(x, random_tensor({5})));
 }
 
-TEST_P(GuardsTest, WhatAGuardThrowsReachesTheCallerAndTheNextCallReplays) {
+TEST_P(GuardsTest, ExceptionsOfGuardsReachTheCallerAndTheNextCallReplays) {
   const auto fails = std::make_shared<bool>(false);
   F f = compile(context(), "f", [fails, decision = decision_](Tensor x) {
     const int scale = decide("scale", [fails, decision] {
@@ -572,7 +572,7 @@ TEST_P(GuardsTest, StepsWithAKeyAskBetweenBeginAndEnd) {
 
 // ---- Objects that guards own ----
 
-TEST_P(GuardsTest, WhatAGuardOwnsEndsWithItsRecordingsAndOutsideOfTheContext) {
+TEST_P(GuardsTest, ObjectsOfAGuardEndWithItsRecordingsOutsideOfTheContext) {
   // Calls the context when it ends.
   struct Owner {
     explicit Owner(Context& c, int& e) : context(c), ended(e) {}

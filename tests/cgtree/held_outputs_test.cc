@@ -127,7 +127,7 @@ TEST_P(HeldOutputsTest, AStateThatIsFedBackBesideAHeldResultSettles) {
 
 // A training loop: the gradients of a step are held while the next forward pass runs, and fit into
 // memory of outputs of the last forward pass that were released.
-TEST_P(HeldOutputsTest, WhatALoopHoldsDuringTheNextPassSettlesAfterOneMoreRecording) {
+TEST_P(HeldOutputsTest, ALoopWithOutputsHeldDuringTheNextPassSettlesAfterOneMoreRecording) {
   Context loops(context().device(), {.outputs_lie_apart = true});
   constexpr std::int64_t kSaved = 3000;
   CompiledFunction forward = compile(loops, "forward", [](Tensor x) {
@@ -214,7 +214,7 @@ TEST_P(HeldOutputsTest, AfterMarkStepAHandleNamesFunctionOutputAndGeneration) {
 }
 
 // A view in another library cannot throw StaleTensor.
-TEST_P(HeldOutputsTest, WhatAnotherLibraryHoldsKeepsItsValuesAcrossMarkStep) {
+TEST_P(HeldOutputsTest, TensorsHeldByAnotherLibraryKeepTheirValuesAcrossMarkStep) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   std::vector<std::pair<Tensor, std::vector<float>>> views;
   std::vector<Tensor> stale;
@@ -242,7 +242,7 @@ TEST_P(HeldOutputsTest, WhatAnotherLibraryHoldsKeepsItsValuesAcrossMarkStep) {
   EXPECT_EQ(stats().live_outputs, 0u);
 }
 
-TEST_P(HeldOutputsTest, WhatAnotherLibraryHasGivenBackEndsWithTheStep) {
+TEST_P(HeldOutputsTest, TensorsReturnedByAnotherLibraryEndWithTheStep) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 2, 1); });
   Tensor y;
 

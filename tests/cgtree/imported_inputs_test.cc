@@ -81,7 +81,7 @@ TEST_P(ImportedInputsTest, AStaticInputThatComesBackElsewhereIsNotReplayed) {
 }
 
 // Acceptance: cai 9.
-TEST_P(ImportedInputsTest, WhatIsReadOnlyIsNotWritten) {
+TEST_P(ImportedInputsTest, ReadOnlyInputsAreNotWritten) {
   const Stream producer(device());
   const std::vector<float> before = random_floats(4);
   const Tensor memory = tensor({4}, before);

@@ -341,7 +341,7 @@ TEST_P(IntoBuffersTest, AnOutputThatIsNotRowMajorIsSlicedIntoABuffer) {
 
 // The function that into() returns may outlive the original: it follows a move, and owns a
 // temporary.
-TEST_P(IntoBuffersTest, WhatIntoReturnsOutlivesAMoveAndATemporary) {
+TEST_P(IntoBuffersTest, TheFunctionOfIntoOutlivesAMoveAndATemporary) {
   const Tensor buffer = poisoned({3}), other = poisoned({3});
   CompiledFunction f = twice();
   const auto into = f.into(buffer);

@@ -20,7 +20,7 @@ class KeepTest : public TreeTest {
 };
 CGTREE_ON_ALL_DEVICES(KeepTest);
 
-TEST_P(KeepTest, WhatIsKeptHoldsItsValuesWhileCallsGoOn) {
+TEST_P(KeepTest, AKeptOutputHoldsItsValuesWhileCallsGoOn) {
   const Function f = make();
   std::vector<Tensor> kept;
   std::vector<std::vector<float>> expected;
@@ -44,7 +44,7 @@ TEST_P(KeepTest, WhatIsKeptHoldsItsValuesWhileCallsGoOn) {
   }
 }
 
-TEST_P(KeepTest, WhatIsNotKeptIsStaleAsEver) {
+TEST_P(KeepTest, OtherOutputsBecomeStale) {
   const Function f = make();
   const Tensor first = f(random_tensor({10}));
   const Tensor second = f(random_tensor({10}));

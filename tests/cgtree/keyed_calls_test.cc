@@ -115,13 +115,13 @@ TEST_P(KeyedCallsTest, ANestedCallSeesItsOwnKeyAndTheOuterOneItsOwnAgain) {
     EXPECT_EQ(values(outer.keyed({{"draft", 2}})(tensor({8}, x))), affine_of(x, 10, 0));
 }
 
-TEST_P(KeyedCallsTest, WhatRunsEagerlySeesTheKeyToo) {
+TEST_P(KeyedCallsTest, EagerRunsSeeTheKeyToo) {
   const Function f = scaled({.enabled = false});
   const std::vector<float> x = random_floats(8);
   EXPECT_EQ(values(f.keyed({{"draft", 4}})(tensor({8}, x))), affine_of(x, 4, 0));
 }
 
-TEST_P(KeyedCallsTest, WhoAsksInVainIsToldWhatTheKeyIs) {
+TEST_P(KeyedCallsTest, TheErrorForAMissingPartShowsTheKey) {
   EXPECT_THAT([] { (void)current_key(); },
               ThrowsMessage<InvalidArgument>(HasSubstr("outside of a step function")));
   const auto f = compile(context(), "asks", [](Tensor x) {

@@ -297,7 +297,7 @@ TEST(AuditorTest, AVariableOfAModuleIsNotForeign) {
   EXPECT_EQ(audit.memory.at(0).owner, MemoryOwner::kModule);
 }
 
-TEST(AuditorTest, WhatTheGraphAllocatesIsItsOwn) {
+TEST(AuditorTest, MemoryAllocatedByTheGraphIsNotForeign) {
   OneAllocation device;
   const KnownMemory known;
   Auditor auditor(device, known);

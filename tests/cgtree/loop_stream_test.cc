@@ -176,7 +176,7 @@ TEST_P(LoopStreamTest, ALoopThatIsStoppedBeforeItBeginsEndsWithItsFirstRound) {
 }
 
 // The host is behind by many rows, or by one.
-TEST_P(LoopStreamTest, OfALoopWhoseRowsAreAllReadStopMeansThatLoop) {
+TEST_P(LoopStreamTest, StopAppliesToALoopWhoseRowsAreAllRead) {
   LoopStream rows = make(16);
   const Tensor x = random_tensor({kWidth}), on = flag(1);
   const StreamScope current(context().stream());
@@ -468,7 +468,7 @@ TEST_P(LoopStreamTest, RowsThatAreDrawnAreThoseOfAnEagerRun) {
   EXPECT_GE(f.stats().replays, 3u) << to_string(f.stats());
 }
 
-TEST_P(LoopStreamTest, WhatCannotBeARowIsRefused) {
+TEST_P(LoopStreamTest, TensorsThatCannotBeRowsAreRefused) {
   EXPECT_THROW(LoopStream(device(), 0, 4), InvalidArgument);
   EXPECT_THROW(LoopStream(device(), 6, 4), InvalidArgument);
   EXPECT_THROW(LoopStream(device(), 4, 0), InvalidArgument);
@@ -1012,7 +1012,7 @@ TEST_P(LateLoopStreamTest, RecordingsMayGoWhileTheirLoopsRun) {
 }
 
 // With and without a watch.
-TEST_P(LateLoopStreamTest, WhatALoopUsesMayEndInAnyOrderWhileItRuns) {
+TEST_P(LateLoopStreamTest, ObjectsOfALoopMayEndInAnyOrderWhileItRuns) {
   const CapturedLog log;
   std::array<int, 5> order = {0, 1, 2, 3, 4};
   std::mt19937 random(static_cast<unsigned>(seed_));

@@ -334,7 +334,7 @@ TEST_P(OutputsElsewhereTest, WhereAGraphIsRequiredTheOutputIsNamed) {
   }
 }
 
-TEST_P(OutputsElsewhereTest, OneThatTheFunctionKeepsWhileItIsRecordedIsFilledAndNotRecorded) {
+TEST_P(OutputsElsewhereTest, ATensorKeptInACaptureIsFilledAndNotRecorded) {
   Tensor kept;
   const auto f = compile(context(), "f", [&](Tensor x) {
     const Tensor y = affine(x, 2, 0);
@@ -352,7 +352,7 @@ TEST_P(OutputsElsewhereTest, OneThatTheFunctionKeepsWhileItIsRecordedIsFilledAnd
   kept = Tensor();
 }
 
-TEST_P(OutputsElsewhereTest, WhatIsUsedInTheStepAloneIsKeptForReplays) {
+TEST_P(OutputsElsewhereTest, TensorsUsedOnlyInTheStepAreKeptForReplays) {
   const auto f = compile(context(), "f", [&](Tensor x) {
     const Tensor y = affine(x, 2, 0);
     const Tensor there = copy_of(y, fresh(y));
@@ -367,7 +367,7 @@ TEST_P(OutputsElsewhereTest, WhatIsUsedInTheStepAloneIsKeptForReplays) {
   EXPECT_EQ(f.stats().replays, 3u);
 }
 
-TEST_P(OutputsElsewhereTest, OneFromOutsideIsTheSameEachTime) {
+TEST_P(OutputsElsewhereTest, AnOutputFromOutsideIsTheSameEachTime) {
   const Tensor outside = fresh(random_tensor({4}));
   const auto f = compile(context(), "f", [&](Tensor x) {
     const Tensor y = affine(x, 2, 0);

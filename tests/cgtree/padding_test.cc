@@ -262,7 +262,7 @@ TEST_F(PaddingTest, RandomProgramsWriteWhatEagerCallsWrite) {
 }
 
 // An input that the function writes is not an index into another input, and neither are floats.
-TEST_F(PaddingTest, WhatPointsNowhereIsPaddedAsEver) {
+TEST_F(PaddingTest, InputsThatAreNotIndicesArePaddedAsUsual) {
   const auto counts =
       compile(context_, "counts",
               [](Tensor counts, Tensor x) {
@@ -405,7 +405,7 @@ TEST_F(PaddingTest, ANestedFunctionSeesItsOwnPaddingAtEachSize) {
   }
 }
 
-TEST_F(PaddingTest, WhatANestedFunctionMakesOfItsPaddingReachesNoOtherOne) {
+TEST_F(PaddingTest, PaddingOfANestedFunctionReachesNoOtherFunction) {
   CompileOptions two = of_rows("rows", {});
   two.inputs.push_back({.dynamic = {{0, "rows"}}});
   two.outputs = {{.dynamic = {{0, "rows"}}}};

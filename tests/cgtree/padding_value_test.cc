@@ -79,7 +79,7 @@ TEST(PaddingValueTest, BetweenTwoNumbersOfSixteenBitsTheNearerIsTaken) {
   }
 }
 
-TEST(PaddingValueTest, WhatATypeCannotHoldIsRefusedByName) {
+TEST(PaddingValueTest, ValuesOutsideOfATypeAreRefusedByName) {
   EXPECT_THROW((void)padding_value(-1, DType::kUInt8), InvalidArgument);
   EXPECT_THROW((void)padding_value(256, DType::kUInt8), InvalidArgument);
   EXPECT_THROW((void)padding_value(0x1p63, DType::kInt64), InvalidArgument);

@@ -66,7 +66,7 @@ TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
 }
 
 // Precaptured sizes are recorded again on demand: no warm-up would do it.
-TEST_P(PrecaptureTest, WhatWasPrecapturedComesBackAfterReleaseMemory) {
+TEST_P(PrecaptureTest, PrecapturedSizesAreRecordedAgainAfterReleaseMemory) {
   const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
   (void)precapture(f, {.sizes = {{"n", {8}}}}, make_inputs());
   for (int round = 0; round < 2; ++round) {
@@ -182,7 +182,7 @@ TEST_P(PrecaptureTest, ACombinationThatEvictsAnotherCountsWhatItHasMade) {
   EXPECT_LT(report.bytes, std::size_t{1} << 30);
 }
 
-TEST_P(PrecaptureTest, WhatIsThereIsNotRecordedAgain) {
+TEST_P(PrecaptureTest, ExistingRecordingsAreNotMadeAgain) {
   const Function f = doubled();
   call(f, 3);
   call(f, 3);
@@ -231,7 +231,7 @@ TEST_P(PrecaptureTest, APrecaptureInsideAnotherDoesNotSwitchItOff) {
   EXPECT_EQ(f.stats().replays, 8u);
 }
 
-TEST_P(PrecaptureTest, WhatIsNotBegunInTimeIsLeftOutAndSaysWhy) {
+TEST_P(PrecaptureTest, SizesThatDoNotFitIntoTheTimeAreLeftOutWithAReason) {
   const Function f = doubled();
   const PrecaptureReport late =
       precapture(f, {.max_time = std::chrono::microseconds(0)}, make_inputs());
@@ -241,7 +241,7 @@ TEST_P(PrecaptureTest, WhatIsNotBegunInTimeIsLeftOutAndSaysWhy) {
   EXPECT_THAT(to_string(late), HasSubstr("n = 2: left out: max_time"));
 }
 
-TEST_P(PrecaptureTest, WhatCannotBeGraphedIsLeftOutAndSaysWhy) {
+TEST_P(PrecaptureTest, SizesThatCannotBeGraphedAreLeftOutWithAReason) {
   const Function f = doubled({.max_recordings = 3});
 
   const PrecaptureReport report = precapture(f, {}, make_inputs());

@@ -172,7 +172,7 @@ TEST_P(PredictMemoryTest, RecordingsAndHeldOutputsThatAreThereChangeNothingOfTha
   }
 }
 
-TEST_P(PredictMemoryTest, WhatWouldNotBeRecordedIsLeftOutAndSaysWhy) {
+TEST_P(PredictMemoryTest, SizesThatWouldNotBeRecordedAreLeftOutWithAReason) {
   const CompiledFunction f = compile(context(), "f",
                                      [](Tensor x) {
                                        if (x.dim(0) == 4) current_stream().synchronize();

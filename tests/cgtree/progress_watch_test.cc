@@ -278,7 +278,7 @@ TEST_P(ProgressWatchTest, OnlyEveryNthReplayLeavesMarksAndTheOthersSayWhy) {
   }
 }
 
-TEST_P(ProgressWatchTest, WhatIsNoLongerWatchedCostsAReplayNothing) {
+TEST_P(ProgressWatchTest, AWatchThatEndedCostsReplaysNothing) {
   EXPECT_FALSE(watches_replays(context()));
   const auto watch = watch_without_limit();
   watch_progress(context(), watch);
@@ -742,7 +742,7 @@ TEST_P(HangTest, WatchesAndRecordingsMayGoWhileReplaysWithMarksAreInFlight) {
 
 // Arguments by value or staged, draws, copies back and moving addresses, with the host ahead: each
 // executable graph gets patches that only the other one has.
-TEST_P(HangTest, WhatReplaysArePassedIsTheSameWithMarksOrWithout) {
+TEST_P(HangTest, ReplaysWithAndWithoutMarksGetTheSameArguments) {
   const auto expect_same = [&]<std::size_t kCount>() {
     const auto watch = watch_without_limit(2);
     watch_progress(context(), watch);

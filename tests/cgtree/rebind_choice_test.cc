@@ -52,7 +52,7 @@ TEST(RebindChoiceTest, NodesThatUseTwoInputsArePatchedOnce) {
   EXPECT_EQ(choose_rebound(same, false, false), (std::vector<bool>{true, true}));
 }
 
-TEST(RebindChoiceTest, WhatHasMoreBytesForEachNodeIsReboundAndTheRestIsNot) {
+TEST(RebindChoiceTest, InputsWithMoreBytesPerNodeAreReboundAndOthersAreNot) {
   const std::vector<RebindCandidate> inputs = {of(4096, 16, 0), of(64 * kMiB, 1, 16),
                                                of(kMiB, 16, 17)};
   EXPECT_EQ(choose_rebound(inputs, false, false), (std::vector<bool>{false, true, false}));

@@ -127,7 +127,7 @@ TEST_P(RoundedKeysTest, ExplainNamesBothValues) {
   EXPECT_THAT(f.histogram("k"), ElementsAre(Pair(2, 1), Pair(3, 1)));
 }
 
-TEST_P(RoundedKeysTest, WhatIsMissingIsPaddedToWhatIsThereOrRunsEagerlyWithItsOwnValue) {
+TEST_P(RoundedKeysTest, AMissingValueIsPaddedToARecordedOneOrRunsEagerly) {
   const MakeInputs make = [&](const CallSizes&) { return std::vector{random_tensor({4})}; };
   for (const WhileMissing policy : {WhileMissing::kNextLarger, WhileMissing::kRunEagerly}) {
     const Function f =

@@ -164,7 +164,7 @@ TEST_P(SessionsTest, EachKeyIsProvedByItsOwnSessions) {
 }
 
 // The limit has room for the capture of the second session, and for no other recording.
-TEST_P(SessionsTest, WhatServesAllSessionsStaysWithinALimitOfOneMore) {
+TEST_P(SessionsTest, ARecordingForAllSessionsStaysWithinALimitOfOneMore) {
   Steps steps = make_steps({.max_recordings = 2, .at_limit = AtLimit::kThrow});
   std::vector<Session> sessions = {recorded_session(steps)};
   for (int i = 0; i < 8; ++i) {

@@ -131,7 +131,7 @@ TEST_F(SharedMemoryTest, ANeighbourThatComesLateIsWaitedForByReplays) {
 
 // An engine of one context reads memory that a recording of another left allocated, on its own
 // stream.
-TEST_F(SharedMemoryTest, WhatAGraphLeavesIsReadBeforeTheEndOfItsRecordingFreesIt) {
+TEST_F(SharedMemoryTest, MemoryLeftByAGraphIsReadBeforeTheEndOfItsRecordingFreesIt) {
   expect_right_in_any_order(
       [](Device device) {
         Context a(device), b(device);

@@ -155,7 +155,7 @@ TEST_P(SideStreamTest, ASideStreamThatIsJoinedEachTimeReservesNoMoreMemory) {
 }
 
 // The fork precedes the free, so that the side stream is not ordered behind the work on the block.
-TEST_P(SideStreamTest, WhatIsFreedAfterAForkIsNotTakenByTheSideStream) {
+TEST_P(SideStreamTest, MemoryFreedAfterAForkIsNotUsedByTheSideStream) {
   const Stream side(device());
   std::uintptr_t freed = 0, taken = 0;
   CompiledFunction f = compile(context(), "f", [&](Tensor x) {

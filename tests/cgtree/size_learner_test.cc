@@ -113,7 +113,7 @@ TEST_P(SizeLearnerTest, NoMoreSizesAreRecordedThanMayBe) {
   }
 }
 
-TEST_P(SizeLearnerTest, WhatReleaseMemoryDroppedIsRecordedAgainWithoutACall) {
+TEST_P(SizeLearnerTest, SizesDroppedByReleaseMemoryAreRecordedAgainWithoutACall) {
   const Function f = doubled();
   SizeLearner learner(f, make_inputs());
   call(f, 6);
@@ -168,7 +168,7 @@ TEST_P(SizeLearnerTest, AFunctionThatCannotBeCapturedIsTriedEverMoreSeldom) {
   EXPECT_THAT(learner.sizes(), IsEmpty());
 }
 
-TEST_P(SizeLearnerTest, WhatFailsLeavesTheSizesAsTheyWere) {
+TEST_P(SizeLearnerTest, AFailureLeavesTheSizesUnchanged) {
   ContextOptions options;
   options.group = std::move(make_thread_groups(1)[0]);  // uses sizes as costs
   make_context(options);
@@ -249,7 +249,7 @@ TEST_P(SizeLearnerTest, AFrozenFunctionLearnsNothing) {
   EXPECT_EQ(learner.idle(kPlenty).kind, Kind::kRecorded);
 }
 
-TEST_P(SizeLearnerTest, WhatCannotBeLearnedIsRefused) {
+TEST_P(SizeLearnerTest, FunctionsAndOptionsThatCannotLearnAreRefused) {
   const auto plain = compile(context(), "plain", [](Tensor x) { return affine(x, 2, 0); });
   EXPECT_THAT(
       [&] { SizeLearner(plain, make_inputs()); },
@@ -358,7 +358,7 @@ TEST_P(SizeLearnerTest, CallsOfLongAgoAreForgotten) {
   EXPECT_THAT(learner.sizes(), ElementsAre(4));
 }
 
-TEST_P(SizeLearnerTest, WhatALearnerDrawsIsGivenBack) {
+TEST_P(SizeLearnerTest, DrawsOfALearnerAreUndone) {
   Generator generator(7);
   const auto f = compile(
       context(), "noise", [=](Tensor x) { return uniform(Shape{x.dim(0)}, generator); },

@@ -94,7 +94,7 @@ TEST(LiveMaskTest, ItIsTheSetOfLiveSlotsHoweverManyThereAre) {
   }
 }
 
-TEST(LiveMaskTest, WhatIsFoundDeadIsNotLookedAtAgain) {
+TEST(LiveMaskTest, DeadSlotsAreNotCheckedAgain) {
   Storages storages;
   LiveMask mask;
   mask.reserve(200);
@@ -161,7 +161,7 @@ TEST(SlotsTest, EndlessRangesTakeNoMoreNumbersThanAreInUse) {
   slots.validate();
 }
 
-TEST(SlotsTest, WhatIsUsedKeepsItsNumber) {
+TEST(SlotsTest, UsedSlotsKeepTheirNumbers) {
   Slots slots;
   for (std::uintptr_t i = 0; i < 3; ++i)
     slots.reserve(range_number(i), Region::kOutput);
@@ -196,7 +196,7 @@ TEST(SlotsTest, ANumberThatStandsForAnotherRangeHasChanged) {
   EXPECT_EQ(slots[0].range, range_number(100));
 }
 
-TEST(SlotsTest, WhatAWarmUpHasLeftBehindIsNoLiveOutput) {
+TEST(SlotsTest, PersistentSlotsOfAWarmUpAreNotLiveOutputs) {
   Slots slots;
   slots.reserve(range_number(0), Region::kScratch, /*persistent=*/true);
   slots.reserve(range_number(1), Region::kOutput);

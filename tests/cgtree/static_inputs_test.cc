@@ -55,7 +55,7 @@ class StaticInputsTest : public TreeTest {
 CGTREE_ON_ALL_DEVICES(StaticInputsTest);
 
 // Acceptance: random churn.
-TEST_P(StaticInputsTest, OneThatMovesTooOftenIsCopiedAndNeverRecordedAgain) {
+TEST_P(StaticInputsTest, AnInputThatMovesTooOftenIsCopiedAndNeverRecordedAgain) {
   const F f = adder({.on_static_change = OnStaticChange::kDemote, .max_static_changes = 2});
   std::vector<Tensor> weights;
   for (int i = 0; i < 8; ++i)
@@ -86,7 +86,7 @@ TEST_P(StaticInputsTest, ARecordingForAnotherShapeCountsForNoMove) {
 }
 
 // Row 84 for a mutated input: after its demotion it is copied back.
-TEST_P(StaticInputsTest, OneThatIsWrittenIsCopiedBackOnceItIsDemoted) {
+TEST_P(StaticInputsTest, AMutatedInputIsCopiedBackOnceItIsDemoted) {
   CompiledFunction f = compile(context(), "bump",
                                [](Tensor state) {
                                  update(state, 1, 1);
@@ -113,7 +113,7 @@ TEST_P(StaticInputsTest, OneThatIsWrittenIsCopiedBackOnceItIsDemoted) {
 
 // An aliased input that moves at each call: a copy would separate it from its alias.
 // Acceptance: random aliased_churn.
-TEST_P(StaticInputsTest, OneThatIsDemotedAndSharesMemoryRunsEagerly) {
+TEST_P(StaticInputsTest, ADemotedInputThatSharesMemoryRunsEagerly) {
   CompiledFunction f =
       compile(context(), "f",
               [](Tensor state, Tensor view) {

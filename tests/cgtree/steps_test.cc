@@ -390,7 +390,7 @@ TEST_P(StepsTest, ACompiledFunctionInsideAStepIsPartOfIt) {
   EXPECT_EQ(f.stats().skipped(SkipReason::kNestedCall), 2u);
 }
 
-TEST_P(StepsTest, WhatTheCallersStreamCapturesBecomesPartOfTheCallersGraph) {
+TEST_P(StepsTest, AStepOnACapturingStreamBecomesPartOfTheCallersGraph) {
   Steps steps = make_steps();
   const Stream own(device(), StreamKind::kNonBlocking);
   const std::vector<float> tokens = new_tokens();

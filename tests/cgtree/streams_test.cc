@@ -84,7 +84,7 @@ TEST_P(TwoDevicesTest, AReaderOnAnotherDeviceIsWaitedForIfItsHandleAloneIsKnown)
 }
 
 // An output may be the last object that needs the stream.
-TEST_P(StreamsTest, WhatOwnsTheStreamIsKeptUntilContextAndOutputsAreGone) {
+TEST_P(StreamsTest, TheOwnerOfTheStreamIsKeptUntilContextAndOutputsEnd) {
   auto owner = std::make_shared<const Stream>(device());
   const std::weak_ptr<const Stream> watched = owner;
   std::optional<Context> own(std::in_place, device(),
@@ -517,7 +517,7 @@ TEST_P(StreamsTest, ACallInsideAStepOfAnotherContextIsRefused) {
   EXPECT_EQ(values(inner(x)), affine_of(values(x), 2, 0));
 }
 
-TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByTheNextReplay) {
+TEST_F(StreamOrderTest, TheSourceOfACopyOnAnotherStreamIsNotOverwrittenByTheNextReplay) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
@@ -565,7 +565,7 @@ TEST_F(StreamOrderTest, AVerifiedReplayIsBehindTheNeighbour) {
   });
 }
 
-TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByASideStream) {
+TEST_F(StreamOrderTest, TheSourceOfACopyOnAnotherStreamIsNotOverwrittenByASideStream) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const Stream side(device), reader(device);
@@ -591,7 +591,7 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByASideStre
   });
 }
 
-TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenAfterMarkStep) {
+TEST_F(StreamOrderTest, TheSourceOfACopyOnAnotherStreamIsNotOverwrittenAfterMarkStep) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
@@ -608,7 +608,7 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenAfterMarkSt
   });
 }
 
-TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByEagerWork) {
+TEST_F(StreamOrderTest, TheSourceOfACopyOnAnotherStreamIsNotOverwrittenByEagerWork) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const Tensor one = filled(device, 1), two = filled(device, 2), read = filled(device, 0);
@@ -624,7 +624,7 @@ TEST_F(StreamOrderTest, WhatACopyOnAnotherStreamReadsIsNotOverwrittenByEagerWork
   });
 }
 
-TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByAnotherContext) {
+TEST_F(StreamOrderTest, AnInputReadOnAnotherStreamIsNotMutatedByAnotherContext) {
   expect_right_in_any_order([](Device device) {
     Context context(device), another(device);
     const CompiledFunction f = compile(another, "f", [](Tensor x) { return twice(x); });
@@ -667,7 +667,7 @@ TEST_F(StreamOrderTest, AReaderOfPlainMemoryIsOrderedByTheCaller) {
   });
 }
 
-TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlace) {
+TEST_F(StreamOrderTest, AnInputReadOnAnotherStreamIsNotMutated) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
@@ -743,7 +743,7 @@ TEST_F(StreamOrderTest, AContextDoesNotOverwriteWhatARecordingOfAnotherHasCaptur
 }
 
 // During the capture the device cannot be asked whether earlier replays are done.
-TEST_F(StreamOrderTest, WhatARecordingHasCapturedStaysWhileItsContextCapturesSomethingElse) {
+TEST_F(StreamOrderTest, TensorsOfARecordingStayWhileItsContextCapturesAStep) {
   expect_right_in_any_order([](Device device) {
     Context context(device), other(device);
     const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
@@ -789,7 +789,7 @@ TEST_F(StreamOrderTest, WhatARecordingHasCapturedStaysWhileItsContextCapturesSom
 
 // The second part of the step reads an output that the break has ended; an eager run throws
 // StaleTensor.
-TEST_F(StreamOrderTest, WhatAnotherContextEndsInABreakIsNotReadBehindIt) {
+TEST_F(StreamOrderTest, AnOutputEndedInABreakIsNotReadAfterIt) {
   expect_right_in_any_order([](Device device) {
     Context context(device), other(device);
     const CompiledFunction f = compile(other, "f", [](Tensor x) { return twice(x); });
@@ -820,7 +820,7 @@ TEST_F(StreamOrderTest, WhatAnotherContextEndsInABreakIsNotReadBehindIt) {
 
 // The graph overwrites memory that the reader may still read: its launch is not ordered behind the
 // reader.
-TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByACapturedCall) {
+TEST_F(StreamOrderTest, AnInputReadOnAnotherStreamIsNotMutatedByACapturedCall) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const CompiledFunction f = compile(context, "f", [](Tensor x) { return twice(x); });
@@ -986,7 +986,7 @@ TEST_F(StreamOrderTest, ACapturedCallIsOrderedWithALibraryInTheSameCapture) {
 }
 
 // The outer step function has the tensor in its closure.
-TEST_F(StreamOrderTest, WhatAnotherStreamReadsIsNotWrittenInPlaceByANestedCall) {
+TEST_F(StreamOrderTest, AnInputReadOnAnotherStreamIsNotMutatedByANestedCall) {
   expect_right_in_any_order([](Device device) {
     Context context(device);
     const CompileOptions mutates{.inputs = {{.is_mutated = true}}};
@@ -1104,7 +1104,7 @@ TEST_F(StreamOrderTest, AReaderThatBeforeFirstLaunchAnnouncesIsWaitedFor) {
   });
 }
 
-TEST_F(StreamOrderTest, WhatBeforeFirstLaunchAllocatesIsNotReadByAnotherStreamAnyMore) {
+TEST_F(StreamOrderTest, AllocationsOfBeforeFirstLaunchAreNotReadByAnotherStreamLater) {
   expect_right_in_any_order([](Device device) {
     const Tensor one = filled(device, 1), read = filled(device, 0);
     const Stream side(device);

@@ -69,7 +69,7 @@ TEST(SuggestBucketsTest, NothingSeenNeedsNoBucket) {
   EXPECT_THAT(suggest_buckets(Counts{{3, 0}}, 3), IsEmpty());
 }
 
-TEST(SuggestBucketsTest, WhatCannotBeAnsweredIsRefusedWithBothSides) {
+TEST(SuggestBucketsTest, ImpossibleRequestsAreRefusedWithBothSides) {
   const Counts histogram = {{2, 1}, {3, 1}};
   EXPECT_THROW((void)suggest_buckets(histogram, 0), InvalidArgument);
   EXPECT_THROW((void)suggest_buckets(Counts{{0, 1}}, 1), InvalidArgument);

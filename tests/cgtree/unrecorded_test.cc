@@ -607,7 +607,7 @@ TEST_P(UnrecordedTest, IfOneRankKeepsATensorAllLaunchTheCaptureOnce) {
 }
 
 // Tensors of a broken capture are never filled: their use is refused.
-TEST_P(UnrecordedTest, WhatABrokenCaptureWasToFillIsRefusedUntilItIsMadeAgain) {
+TEST_P(UnrecordedTest, TensorsOfABrokenCaptureAreRefusedUntilTheyAreMadeAgain) {
   Tensor table;
   bool asks = false;
   const F f = compile(context(), "f", [&](Tensor x) {
@@ -793,7 +793,7 @@ TEST_P(UnrecordedTest, CapturesThatFailKeepNoMemory) {
   EXPECT_LE(stats().pool_reserved_bytes, before + 4 * kMiB);
 }
 
-TEST_P(UnrecordedTest, WhatALibraryThrowsInACaptureAloneIsNoReasonToFail) {
+TEST_P(UnrecordedTest, AnExceptionOfALibraryOnlyInCapturesFailsNoCall) {
   const F f = compile(context(), "f", [](Tensor x) {
     if (current_stream().is_capturing()) throw std::bad_alloc();
     return affine(x, 2, 1);

@@ -665,7 +665,7 @@ TEST_P(VerifyTest, AfterADifferenceStateAndStatisticsAreThoseOfTheReplay) {
   EXPECT_EQ(stats.differed, 4u);
 }
 
-TEST_P(VerifyTest, WhatTheStepThrowsInItsEagerRunIsThrownAndTheReplayHasHappened) {
+TEST_P(VerifyTest, AnExceptionOfTheEagerRunIsThrownAfterTheReplay) {
   bool throws = false;
   const Generator generator(seed_);
   const CompiledFunction f = compile(context(), "f",
@@ -756,7 +756,7 @@ TEST_P(VerifyTest, AStepThatRunsOutOfMemoryInItsEagerRunIsLeftOut) {
   EXPECT_EQ(f.stats().unverified[static_cast<int>(UnverifiedReason::kNoMemory)], 3u);
 }
 
-TEST_P(VerifyTest, WhatCannotRunTwiceIsLeftOut) {
+TEST_P(VerifyTest, StepsThatCannotRunTwiceAreLeftOut) {
   int breaks = 0;
   const CompiledFunction f = compile(context(), "f", [&](Tensor x) {
     Tensor y = affine(x, 2, 0);
@@ -1015,7 +1015,7 @@ TEST_P(VerifyTest, AContextThatVerifiesNothingSaysSo) {
 
 // Each launch of a verified replay fails once: in saving, in the eager run, in the comparison and
 // in restoring. The state is then that before or after the replay.
-TEST(VerifyFailureTest, WhateverLaunchFailsTheStateIsThatBeforeOrAfterTheReplay) {
+TEST(VerifyFailureTest, AFailedLaunchLeavesTheStateBeforeOrAfterTheReplay) {
   FailingDevice& failing = FailingDevice::instance();
   Context context(failing.device(), {.extensions = {verify({.every = 1})}});
   const CompiledFunction f = compile(context, "f",

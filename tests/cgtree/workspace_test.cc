@@ -293,7 +293,7 @@ TEST_P(KeptWorkspaceTest, ATableThatHasGrownIsStillThereForEarlierRecordings) {
 }
 
 // A recording of another function may use it, too.
-TEST_P(KeptWorkspaceTest, OneThatTwoFunctionsShareStaysForBoth) {
+TEST_P(KeptWorkspaceTest, AWorkspaceOfTwoFunctionsStaysForBoth) {
   const Tensor given = random_tensor({512});
   const auto step = [&](Tensor x) {
     copy_bytes(workspace_.data(), x.data(), x.bytes());
@@ -353,7 +353,7 @@ TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
   EXPECT_THROW((void)y.data(), StaleTensor);
 }
 
-TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt) {
+TEST_P(KeptWorkspaceTest, AReplacedWorkspaceEndsWithTheLastRecordingThatMayUseIt) {
   constexpr int kReplays = KeyState::kPays;  // of each recording, so that another one pays
   Tensor table;
   CompiledFunction f = compile(context(), "f",
@@ -383,7 +383,7 @@ TEST_P(KeptWorkspaceTest, OneThatWasReplacedGoesWithTheLastRecordingThatMayUseIt
 }
 
 // The library asked for the address once, when an eager run made the workspace.
-TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
+TEST_P(KeptWorkspaceTest, AWorkspaceMadeByAnEagerRunIsKeptByEachRecording) {
   constexpr std::int64_t kCount = 256;
   Tensor workspace;
   void* place = nullptr;
@@ -424,7 +424,7 @@ TEST_P(KeptWorkspaceTest, OneThatAnEagerRunHasMadeIsKeptByEachRecording) {
   validate();
 }
 
-TEST_P(KeptWorkspaceTest, OneThatIsHeldSomewhereIsKeptByEachRecording) {
+TEST_P(KeptWorkspaceTest, AWorkspaceThatIsHeldIsKeptByEachRecording) {
   std::vector<Tensor> all;
   std::optional f = compile(context(), "f", [&](Tensor x) {
     if (static_cast<std::int64_t>(all.size()) < x.dim(0)) all.push_back(affine(x, 0, 3));
@@ -446,7 +446,7 @@ TEST_P(KeptWorkspaceTest, OneThatIsHeldSomewhereIsKeptByEachRecording) {
   EXPECT_EQ(stats().live_outputs, 3u);
 }
 
-TEST_P(KeptWorkspaceTest, ItGoesWithTheLastRecordingThatWasMadeBesideIt) {
+TEST_P(KeptWorkspaceTest, AWorkspaceEndsWithTheLastRecordingMadeDuringItsLife) {
   {
     CompiledFunction f = through_kept();
     const Tensor x = random_tensor({64});

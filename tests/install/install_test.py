@@ -197,7 +197,7 @@ class InstallTest(unittest.TestCase):
             self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
             self.assertNotRegex(read.read_text(), r"/(fmt|nlohmann|spdlog)/", name)
 
-    def test_what_no_step_function_may_be_is_refused_with_the_remedy(self):
+    def test_unsuitable_step_functions_are_refused_with_the_remedy(self):
         source = self.root / "wrong.cc"
         for standard, step, remedy in [
                 ("c++20", "[](cgtree::Tensor x) { return Two{x, x}; }", "return the tensors of a struct as a tuple"),

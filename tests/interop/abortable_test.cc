@@ -79,7 +79,7 @@ TEST(AbortableTest, AbortDoesNotWaitForTheHandleToBeFreed) {
   EXPECT_TRUE(is_freed);
 }
 
-TEST(AbortableTest, WhatWasNotAbortedIsNotFreed) {
+TEST(AbortableTest, AHandleThatWasNotAbortedIsNotFreed) {
   bool is_freed = false;
   Abortable life([&] { is_freed = true; });
   { EXPECT_TRUE(life.use()); }

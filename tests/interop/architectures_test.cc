@@ -81,7 +81,7 @@ TEST(ArchitecturesTest, AGpuThatRunsNoKernelIsNamedWithWhatTheyWereCompiledForAn
           .starts_with("the GPU does not tell its compute capability, and cgtree's kernels"));
 }
 
-TEST(ArchitecturesTest, WhatIsNoArchitectureIsNoCode) {
+TEST(ArchitecturesTest, OtherTextHasNoCode) {
   for (const std::string_view text : {"", ",", "native", "-real", "90-real,,"}) {
     EXPECT_EQ(kernel_code(text, {8, 0}), KernelCode::kNone) << text;
   }

@@ -65,7 +65,7 @@ TEST_P(DlpackTest, ARoundTripKeepsTheMemoryEitherWay) {
 
 // T-DL 2. The memory after the deleter does not exist.
 // Acceptance: dlpack 2.
-TEST(DlpackVersionTest, OfAnotherMajorNothingButTheDeleterIsTouched) {
+TEST(DlpackVersionTest, AnotherMajorVersionIsReadOnlyForItsDeleter) {
   struct Start {
     dlpack::Version version;
     void* context;

@@ -191,7 +191,7 @@ TEST(RandomExecutorTest, WaitingForOneStreamMayLeaveAnotherPending) {
   EXPECT_LT(pending, 100);
 }
 
-TEST(RandomExecutorTest, WhoAsksUntilItIsDoneGetsItDone) {
+TEST(RandomExecutorTest, RepeatedQueriesMakeWorkComplete) {
   int asked = 0;
   for (unsigned seed = std::random_device()(); asked == 0; ++seed) {
     Script script({.executor = HostExecutor::kRandom, .seed = seed});

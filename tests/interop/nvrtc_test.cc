@@ -91,7 +91,7 @@ TEST_F(NvrtcTest, AnUnknownArchitectureIsAnError) {
   EXPECT_THAT(refusal(request_), HasSubstr("sm_11"));
 }
 
-TEST_F(NvrtcTest, WhatWasCompiledIsFoundAgain) {
+TEST_F(NvrtcTest, CompiledCodeIsFoundAgain) {
   const CompiledCode first = compile(cached());
   const CompiledCode second = compile(cached());
   EXPECT_FALSE(first.is_cached);
@@ -102,7 +102,7 @@ TEST_F(NvrtcTest, WhatWasCompiledIsFoundAgain) {
   EXPECT_EQ(files().size(), 1u);
 }
 
-TEST_F(NvrtcTest, WhateverDecidesTheCodeDecidesWhatIsFound) {
+TEST_F(NvrtcTest, TheKeyHasAllInputsOfTheCompilation) {
   (void)compile(cached());
   CompileRequest other = cached();
   other.architecture = "sm_80";

@@ -84,7 +84,7 @@ TEST(ShapeTest, EqualMeansSameDimensionsAndStrides) {
   EXPECT_NE(shape, Shape());
 }
 
-TEST(ShapeTest, WhatCannotBeIsRefused) {
+TEST(ShapeTest, ImpossibleShapesAreRefused) {
   EXPECT_THROW((Shape{2, -1}), InvalidArgument);
   EXPECT_THROW((Shape{1, 1, 1, 1, 1, 1, 1, 1, 1}), InvalidArgument);
   EXPECT_THROW((Shape{std::int64_t{1} << 40, std::int64_t{1} << 40}), InvalidArgument);

@@ -125,7 +125,7 @@ TEST(TargetTest, AKindThatIsMissingOrUnknownIsRefusedWithTheKnownOnes) {
   EXPECT_THAT(refusal(R"({"kind": 3})"), HasSubstr("option 'kind' is a string"));
 }
 
-TEST(TargetTest, WhatIsNoJsonIsRefused) {
+TEST(TargetTest, TextThatIsNotJsonIsRefused) {
   for (const char* text :
        {"", " ", "{", "{]", "{\"kind\"", "{\"kind\": \"cuda\"} x", "{\"a\":\"\xff\"}"})
     EXPECT_NE(refusal(text), "nothing was thrown") << text;
@@ -174,7 +174,7 @@ TEST(TargetTest, ATagIsATarget) {
 }
 
 // test_target_tag_override.
-TEST(TargetTest, WhatStandsBesideATagOverridesIt) {
+TEST(TargetTest, OptionsBesideATagOverrideIt) {
   const Target target(R"({"tag": "nvidia/a100", "l2_cache_size_bytes": 7, "keys": ["k"]})");
   EXPECT_EQ(target.option<std::int64_t>("l2_cache_size_bytes"), 7);
   EXPECT_EQ(target.option<std::string>("arch"), "sm_80");
@@ -216,7 +216,7 @@ TEST(TargetTest, HostsOfHostsAreBounded) {
 }
 
 // test_json_roundtrip, test_str_is_json, test_module_dict_from_deserialized_targets.
-TEST(TargetTest, WhatIsWrittenIsReadAsTheSame) {
+TEST(TargetTest, AWrittenTargetIsReadAsTheSame) {
   for (const char* text :
        {"cuda", "host", "nvidia/h200", R"({"kind": "cuda", "libs": [], "keys": []})",
         R"({"kind": "cuda", "model": "\"\\\u00e9", "nvrtc_options": ["-G"]})"}) {

@@ -36,7 +36,7 @@ class TensorTest : public ::testing::TestWithParam<DeviceUnderTest> {
 INSTANTIATE_TEST_SUITE_P(Devices, TensorTest, ::testing::ValuesIn(devices_under_test()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(TensorTest, WhatWasCopiedInComesOut) {
+TEST_P(TensorTest, CopiedValuesAreReadBack) {
   const std::vector<std::int32_t> values = {7, -1, 2147483647};
 
   const Tensor tensor = from_host<std::int32_t>({3}, values, device());
@@ -97,7 +97,7 @@ TEST_P(TensorTest, AnEmptyTensorNeedsNoMemory) {
   EXPECT_TRUE(tensor.to_vector<double>().empty());
 }
 
-TEST_P(TensorTest, WhatDoesNotFitIsRefusedWithBothSides) {
+TEST_P(TensorTest, WrongSizesAreRefusedWithBothSides) {
   const Tensor tensor = counted({4, 3});
 
   EXPECT_THROW((void)tensor.reshape({5}), InvalidArgument);

@@ -178,7 +178,7 @@ class AxesPythonTest(unittest.TestCase):
                                     sizes={"batch": [4]}, max_time=float("inf"))
         self.assertEqual([entry["outcome"] for entry in again["entries"]], ["already_there"])
 
-    def test_what_precapture_takes_is_predicted(self):
+    def test_memory_of_precapture_is_predicted(self):
         compiled = self.compile(buckets={"batch": [2, 4, 8]})
         make = lambda sizes: floats(sizes["batch"], 2)  # noqa: E731
         predicted = compiled.predict_memory(make)

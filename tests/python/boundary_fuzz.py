@@ -354,7 +354,7 @@ class BoundaryFuzzTest(unittest.TestCase):
         self.addCleanup(cgtree.set_log_level, "warn")
         self.outcomes = {}
 
-    def test_what_once_went_wrong_does_not_again(self):
+    def test_earlier_findings_stay_repaired(self):
         for data in corpus():
             with self.subTest(input=data.hex()):
                 run_batch([data], self.outcomes)

@@ -94,7 +94,7 @@ class CaiPythonTest(unittest.TestCase):
                                cgtree.as_tensor, array, dtype="int32")
 
     # Acceptance: cai 4, 8, 10, 11, 15.
-    def test_what_the_library_refuses_has_a_class_of_pythons(self):
+    def test_refusals_of_the_library_have_classes_of_python(self):
         made, values, other = tensor(floats(4)), floats(4), cgtree.empty((4,), device="host:1")
         for kind, text, array in (
                 (BufferError, "'>f4'", Foreign(made, typestr=">f4")),

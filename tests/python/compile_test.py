@@ -109,7 +109,7 @@ class CompilePythonTest(unittest.TestCase):
                     gc.collect()
                     self.assertIsNone(gone())
 
-    def test_what_an_inner_function_launches_belongs_to_the_outer_one(self):
+    def test_launches_of_an_inner_function_belong_to_the_outer_one(self):
         inner = self.context.compile(lambda x: affine(x, x))
         step = self.context.compile(lambda x: inner(x))
         inner(floats(4))
@@ -174,7 +174,7 @@ class CompilePythonTest(unittest.TestCase):
         with self.assertRaisesRegex(cgtree.InvalidArgument, "a tuple, and a tensor before"):
             compiled(tensor(floats(4)))
 
-    def test_what_the_step_function_raises_comes_out_and_the_next_call_is_as_ever(self):
+    def test_exceptions_of_step_functions_reach_the_caller_and_the_next_call_is_right(self):
         class Mine(Exception):
             pass
 
@@ -198,7 +198,7 @@ class CompilePythonTest(unittest.TestCase):
         self.assertEqual(compiled.stats()["failures"], 2)
         gc.collect()
 
-    def test_what_a_launched_function_raises_at_replay_comes_out(self):
+    def test_exceptions_of_launched_functions_reach_the_caller_of_a_replay(self):
         raises = [False]
 
         def kernel(x, y):

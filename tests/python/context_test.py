@@ -421,7 +421,7 @@ class ThreadsPythonTest(unittest.TestCase):
             self.fail("the program hangs")
         self.assertEqual((result.returncode, result.stdout), (0, "end\n"))
 
-    def test_who_waits_for_upkeep_lets_python_run(self):
+    def test_a_thread_that_waits_for_upkeep_lets_python_run(self):
         # The end of a function releases the objects of its recordings, which takes Python's lock,
         # while another thread uses the context.
         self.run_program("""

@@ -363,7 +363,7 @@ class ControlFlowTest(unittest.TestCase):
         self.assertEqual(int(values_of(f(tensor(floats(3)), flags(1)))), 2)
         self.assertEqual(f.stats()["replays"], 2)
 
-    def test_what_a_body_of_rows_raises_arrives_with_its_type(self):
+    def test_exceptions_of_bodies_with_rows_keep_their_type(self):
         rows = cgtree.LoopStream("host", 12, 8)
 
         def body():
@@ -376,7 +376,7 @@ class ControlFlowTest(unittest.TestCase):
 
     # ---- Exceptions of bodies ----
 
-    def test_what_a_body_raises_arrives_with_its_type_and_leaves_no_trace(self):
+    def test_exceptions_of_bodies_keep_their_type_and_leave_no_trace(self):
         raises = True
 
         def step(x, taken):
@@ -443,7 +443,7 @@ class ControlFlowTest(unittest.TestCase):
         self.assertEqual(f.stats()["skips"]["capture_failed"], 2)
         self.assertIn("the body of loop()", f.explain(tensor(floats(3)), flags(0))["text"])
 
-    def test_what_is_wrong_is_named(self):
+    def test_wrong_arguments_are_named(self):
         x, yes, rows = tensor(floats(3)), flags(1), cgtree.LoopStream("host", 4, 4)
         invalid = cgtree.InvalidArgument
         cases = [

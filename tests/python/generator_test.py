@@ -82,7 +82,7 @@ class GeneratorPythonTest(unittest.TestCase):
         on_threads(4, work)
         self.assertEqual(len({int(value) for made in drawn for value in values_of(made)}), 800)
 
-    def test_what_is_refused_draws_nothing(self):
+    def test_refused_draws_draw_nothing(self):
         fixed = cgtree.as_tensor(numpy.frombuffer(bytes(16), "float32"))
         made = cgtree.empty((4, 4), device="host")
         for use in (lambda: self.generator.uniform(out=transposed(made)),

@@ -86,7 +86,7 @@ class StubsPythonTest(unittest.TestCase):
                      env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
         self.assertEqual(result.stdout.strip(), str(sorted(set(cgtree.__all__))))
 
-    def test_what_the_types_have_is_what_the_stubs_say(self):
+    def test_types_have_the_members_of_the_stubs(self):
         with open("python/cgtree/_cgtree.pyi", encoding="utf-8") as file:
             tree = ast.parse(file.read())
         for node in tree.body:

@@ -97,7 +97,7 @@ class ProgressPythonTest(unittest.TestCase):
                       '{context="decode",function="step",scope="double"} 4',
                       self.context.metrics_text())
 
-    def test_what_is_no_watch_is_refused(self):
+    def test_objects_that_are_not_watches_are_refused(self):
         with self.assertRaises(TypeError):
             self.context.watch_progress("watch")
         with self.assertRaisesRegex(TypeError, "on_timeout is of type str: expected a function"):

@@ -197,7 +197,7 @@ class ReportTest(unittest.TestCase):
         self.assert_advised("'f': raise max_recordings of the function",
                             "2 of 5 calls ran eagerly: the function has as many recordings")
 
-    def test_what_the_caller_switched_off_is_not_advised_on(self):
+    def test_no_advice_about_switches_of_the_caller(self):
         self.call(self.compile(enabled=False), 2, 2, 2)
         self.assert_nothing_advised()
 
@@ -357,7 +357,7 @@ class ReportPythonTest(unittest.TestCase):
         self.assertIn("'step': raise max_recordings of the function", done.stdout)
         self.assertEqual(done.stdout.splitlines()[0], cgtree.report(self.context).splitlines()[0])
 
-    def test_what_cannot_be_read_or_written_is_said(self):
+    def test_files_that_cannot_be_read_or_written_are_named(self):
         for path, said in [(self.write("hello"), "neither"), ("/no/such/file", "No such file"),
                            (self.write("\0"), "neither"),
                            (os.path.dirname(self.events), "Is a directory")]:

@@ -182,7 +182,7 @@ class StepsPythonTest(unittest.TestCase):
         self.assertEqual(seen, ["InvalidArgument"] * 3)
         self.assertEqual(steps.stats()["warm_ups"], 1)
 
-    def test_what_is_wrong_is_named(self):
+    def test_wrong_arguments_are_named(self):
         cache = tensor(numpy.zeros((4, 4), "float32"))
         for options, what in (({"copied": ["no"]}, "no binding 'no'"), ({"no": 1}, "no option 'no'"),
                               ({"capture_mode": "none"}, "capture_mode is 'none'"),
@@ -240,7 +240,7 @@ class BreaksPythonTest(unittest.TestCase):
             del y
         self.assertEqual(step.stats()["replays"], 6)
 
-    def test_what_it_raises_comes_out_and_values_end_with_it(self):
+    def test_exceptions_of_breaks_reach_the_caller_and_values_end_with_them(self):
         kept, fails = [], []
 
         def in_break(value):

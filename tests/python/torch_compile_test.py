@@ -97,7 +97,7 @@ class ModulePythonTest(unittest.TestCase):
             self.compiled.twice(x)
         self.assertGreater(cgtree.torch.stats(self.compiled)["replays"], 2)
 
-    def test_what_is_changed_in_one_is_changed_in_both(self):
+    def test_changes_of_one_module_are_changes_of_both(self):
         self.assertIs(self.compiled.eval(), self.compiled)
         self.assertFalse(self.plain.training)
         self.plain.train()

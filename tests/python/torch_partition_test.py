@@ -56,7 +56,7 @@ def _(x):
 
 
 class PlacesPythonTest(unittest.TestCase):
-    def test_what_cannot_be_captured_is_known_from_the_graph(self):
+    def test_operators_that_cannot_be_captured_are_known_from_the_graph(self):
         x, ints = ((4, 3), torch.float32, GPU), ((4,), torch.int64, GPU)
         number, vector = ((), torch.float32, CPU), ((3,), torch.float32, CPU)
         rows, mask = ((2,), torch.int64, CPU), ((4, 3), torch.bool, GPU)
@@ -390,7 +390,7 @@ class PartitionPythonTest(unittest.TestCase):
             self.assertLessEqual(graph.stats()["recordings"], 1)
             self.assertLessEqual(len(graph.kinds()), _torch_seam.MAX_KINDS // 2)
 
-    def test_what_is_made_of_constants_is_made_once(self):
+    def test_tensors_made_of_constants_are_made_once(self):
         self.cut_at("sin")
         calls = []
         self.addCleanup(setattr, _torch_partition, "fold", _torch_partition.fold)
@@ -447,7 +447,7 @@ class PartitionPythonTest(unittest.TestCase):
                 self.assertTrue(torch.equal(compiled(x, w), step(x, w)))
         self.assertEqual(self.replays(), [5, 5])
 
-    def test_what_may_change_is_read_at_each_replay(self):
+    def test_values_that_may_change_are_read_at_each_replay(self):
         place_of = _torch_partition.place_of
 
         def read_copies(node, device, places):
@@ -616,7 +616,7 @@ class InductorPartitionsPythonTest(unittest.TestCase):
         ops = torch._inductor.config.custom_should_partition_ops
         self.addCleanup(ops.__setitem__, slice(None), list(ops))
 
-    def test_what_inductor_records_has_no_inputs_of_the_cpu(self):
+    def test_partitions_that_inductor_records_have_no_inputs_of_the_cpu(self):
         x, vector = ((4, 3), torch.float32, GPU), ((3,), torch.float32, CPU)
         rows, number = ((2,), torch.int64, CPU), ((), torch.float32, CPU)
         aten = torch.ops.aten

@@ -534,7 +534,7 @@ class SeamPythonTest(unittest.TestCase):
         self.expect_replays(second, 4)
 
     # Acceptance: torch 7.
-    def test_what_is_written_is_copied_back(self):
+    def test_written_inputs_are_copied_back(self):
         def step(x, total):
             total.add_(x)
             return [total * 2]
@@ -620,7 +620,7 @@ class SeamPythonTest(unittest.TestCase):
             for given in (x, x.conj()):
                 self.assertTrue(torch.equal(graph([given])[0], given + given))
 
-    def test_what_the_graph_raises_is_raised_and_later_calls_work(self):
+    def test_exceptions_of_the_graph_reach_the_caller_and_later_calls_work(self):
         fails = []
 
         def step(x):
@@ -653,7 +653,7 @@ class SeamPythonTest(unittest.TestCase):
         for _ in range(6):
             self.assertTrue(torch.equal(graph([x])[0], x + 1))
 
-    def test_what_warm_ups_took_serves_recordings(self):
+    def test_memory_of_warm_ups_serves_recordings(self):
         made = cgtree.Context("host")
         self.addCleanup(setattr, _torch_seam, "context", _torch_seam.context)
         _torch_seam.context = lambda device: made

@@ -572,7 +572,7 @@ TEST_F(SmallDoorTest, WhyNamesTheCaptureThatHasFailed) {
   expect_in_why("cgs_leave()");
 }
 
-TEST_F(SmallDoorTest, WhatDropsRecordingsIsRefusedWhileAStepIsOpen) {
+TEST_F(SmallDoorTest, CallsThatDropRecordingsAreRefusedWhileAStepIsOpen) {
   const Memory x(1), y(0), w(0);
   for (int i = 0; i < 2; ++i) {  // a warm-up, then a capture
     ASSERT_EQ(begin(x, y, w, 1), CGS_RUN);

@@ -181,7 +181,7 @@ TEST_P(ShortProgramsTest, OneProgramFromTheEnvironmentRunsAlone) {
   EXPECT_EQ(run(parse_program(text), true), "") << text;
 }
 
-TEST(StepProgramTest, WhatIsPrintedCanBeRead) {
+TEST(StepProgramTest, PrintedProgramsCanBeRead) {
   std::mt19937 random(std::random_device{}());
   const std::string text = to_text(draw_program(random));
 

@@ -243,7 +243,7 @@ TEST_F(WorldTest, OneProgramFromTheEnvironmentRunsAlone) {
     EXPECT_EQ(run(parse_world(text), seed + 8 * static_cast<unsigned>(i)), "") << text;
 }
 
-TEST(WorldProgramTest, WhatIsPrintedCanBeRead) {
+TEST(WorldProgramTest, PrintedProgramsCanBeRead) {
   std::mt19937 random(std::random_device{}());
   const std::string text = to_text(draw_world(random, parse_features("all")));
 

@@ -178,7 +178,7 @@ class DoxygenFilterTest(unittest.TestCase):
                 "/// Of b.\n"
                 'const char* b = "//";\n'))
 
-    def test_what_is_not_public_becomes_empty_lines(self):
+    def test_names_that_are_not_public_become_empty_lines(self):
         text = "int a;\nnamespace detail {\nint b;\n}  // namespace detail\nint c;\n"
         self.assertEqual(doxygen_filter.filtered(text), "int a;\n\n\n\nint c;\n")
 

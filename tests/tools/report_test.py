@@ -112,7 +112,7 @@ class ReportToolTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("the text is cut", result.stderr)
 
-    def test_what_is_no_report_is_refused_with_the_name_of_the_file(self):
+    def test_other_files_are_refused_by_name(self):
         for path in [self.file("neither"), self.folder, os.path.join(self.folder, "missing")]:
             result = self.run_tool(path)
             self.assertEqual((result.returncode, result.stdout), (2, ""))

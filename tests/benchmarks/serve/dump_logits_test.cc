@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(DumpLogitsTest, WhatIsWrittenIsTheModelWithLogitsOfEachPrompt) {
+TEST(DumpLogitsTest, WritesTheModelWithLogitsOfEachPrompt) {
   const fs::path folder = fs::path(::testing::TempDir()) / "dumped_llama";
 
   const testing::ProgramRun outcome = testing::run_program(

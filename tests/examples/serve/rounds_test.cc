@@ -238,7 +238,7 @@ TEST_P(ServedRoundsTest, AWorseDraftChangesTheRoundsAndNotTheTokens) {
 }
 
 // Some rows end in the first round.
-TEST_P(ServedRoundsTest, WhatIsNotReceivedIsNotOfTheNextLaunch) {
+TEST_P(ServedRoundsTest, ALaunchThatIsNotReceivedDoesNotAffectTheNext) {
   constexpr std::int64_t kRounds = 3;
   const std::int64_t table = options_.context / kBlockSize;
   Context context(device(), {});

@@ -128,7 +128,7 @@ TEST_F(WeightsTest, SharesCoverTheModel) {
   EXPECT_EQ(elements + everywhere / 2, kConfig.parameters());
 }
 
-TEST_F(WeightsTest, WhatIsWrittenIsReadAgain) {
+TEST_F(WeightsTest, WrittenCheckpointsAreReadAgain) {
   save_weights(folder_, random());
   expect_equal(load(), random());
   for (std::int64_t rank = 0; rank < 2; ++rank)

@@ -299,7 +299,7 @@ class BadInputTest(TraceEventsTest):
         trace = self.convert("none.jsonl", "rank0.jsonl", status=1, says=["No such file"])
         self.assertTrue(trace.of("X"))
 
-    def test_what_cannot_be_written_is_said(self):
+    def test_files_that_cannot_be_written_are_named(self):
         before = sorted(self.folder.iterdir())
         for out, says in [("/dev/full", "not a regular file"), ("no/a.json", "No such file"),
                           (".", "it is a folder"), ("calls.jsonl", "it is also")]:

@@ -99,7 +99,7 @@ class BadSnapshotTest(CommandLineTest):
         self.assert_refused("No such file", "--snapshot=none.json", "--html=a.html")
         self.assert_refused("Is a directory", "--snapshot=.", "--html=a.html")
 
-    def test_what_is_not_json_is_named_with_its_place(self):
+    def test_text_that_is_not_json_is_named_with_its_place(self):
         self.assert_bad_snapshot('{\n  "schema": oops}', "bad.json:2:13: not JSON")
         self.assert_bad_snapshot("", "bad.json:1:1: not JSON")
         self.assert_bad_snapshot(b"\xff\xfe", "not text in UTF-8")

@@ -57,7 +57,7 @@ class EventFilesTest(CommandLineTest):
             self.assert_refused("it is also", "--snapshot=tree.json", "--events=a.jsonl", "--compare=b.json",
                                 f"--html={target}")
 
-    def test_what_only_the_page_shows_needs_a_page(self):
+    def test_options_of_the_page_need_a_page(self):
         self.write("a.jsonl", SKIP)
         for option in ("--events=a.jsonl", "--compare=tree.json"):
             self.assert_refused("give --html=FILE", "--snapshot=tree.json", "--dot=a.dot", option)
