@@ -68,9 +68,7 @@ def cxx_tests(text):
 
 
 def python_tests(text):
-    """Yields the same for each test case of a unittest file; the line is that of the first
-    decorator.
-    """
+    """Yields the same for each test case of a unittest file; the line is that of the first decorator."""
     for node in ast.parse(text).body:
         if not (isinstance(node, ast.ClassDef) and node.name.endswith("Test")):
             continue

@@ -1,6 +1,4 @@
-"""tests/acceptance.md equals the page made from the comments above tests, and the tool refuses
-wrong comments.
-"""
+"""tests/acceptance.md fits the comments above tests, and the tool refuses wrong comments."""
 
 import pathlib
 import sys

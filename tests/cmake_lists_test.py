@@ -26,7 +26,7 @@ def sources(house):
 
 
 def included(root, header, found):
-    """Adds a header and what it includes to `found`."""
+    """Adds a header and the headers that it includes to `found`."""
     if header in found or not (root / header).exists():
         return found
     found.add(header)

@@ -6,7 +6,7 @@
 
 #include "bindings/c/c_api.h"
 
-/* The layouts that other languages are told. */
+/* The layouts on which bindings of other languages rely. */
 typedef char device_is_dlpacks[sizeof(cgt_device) == 8 ? 1 : -1];
 typedef char stream_is_two_words[sizeof(cgt_stream) == 16 ? 1 : -1];
 typedef char body_is_two_words[sizeof(cgt_body) == 16 ? 1 : -1];

@@ -141,7 +141,7 @@ TEST_P(AcceptanceStaticsTest, EagerInputsThatMoveBesideStaticOnesThatStayRecordN
   CompiledFunction forward = compile(context(), "forward", step, options);
   CompiledFunction backward = compile(context(), "backward", step, options);
   const Tensor weights = random_tensor({4});
-  std::vector<Tensor> held;  // so that no two lie at one address
+  std::vector<Tensor> held;  // keeps all addresses different
 
   for (int call = 0; call < 6; ++call) {
     context().mark_step();

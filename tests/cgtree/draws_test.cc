@@ -188,8 +188,8 @@ TEST_P(DrawsTest, MemoryStatsOfMultipleGeneratorsAndGraphsGoBackToTheBaseline) {
   }
 }
 
-// Row 4.2 multi_device: contexts on the first device and the last, which may be the same one, take
-// turns on one thread, whatever device is current on it.
+// Row 4.2 multi_device: contexts on the first and the last device, which may be the same, take
+// turns on one thread with any current device.
 // Acceptance: random multi_device.
 TEST_P(DrawsTest, MultiDeviceEachContextDrawsFromItsOwnGeneratorOnItsOwnDevice) {
   Device last = device();

@@ -107,7 +107,7 @@ TEST_P(GuardsTest, AnswersInNoOrderReplayTheRecordingOfEach) {
 TEST_P(GuardsTest, TheExplanationNamesTheGuardAndBothAnswers) {
   F f = scaled(decision_);
   (void)call(f, 2);
-  *decision_ = -7;  // there is no recording yet
+  *decision_ = -7;  // not recorded yet
   EXPECT_THAT(to_string(why(f)),
               AllOf(HasSubstr("warm_up"), HasSubstr("guard 'scale' [2] recorded, [-7] given")));
   record(f, decision_, 2);

@@ -286,7 +286,8 @@ TEST_P(HeldOutputsTest, AStaleHandleDoesNotKeepItsSlotFromLaterOutputs) {
   EXPECT_EQ(f.stats().recordings, 1u);
 }
 
-// Row 55 persisted_output_liveness: 0; held: 1; a view keeps it at 1; 0 when both are gone.
+// Row 55 persisted_output_liveness: 0 without a handle, 1 while one is held; a view keeps it at 1;
+// 0 after both.
 // Acceptance: trees 35, 55; checkpoints assigning_back_deleter_fns_to_tensor.
 TEST_P(HeldOutputsTest, LivenessIsExactThroughViewsAndInEveryPhase) {
   CompiledFunction f = compile(context(), "f", [](Tensor x) { return affine(x, 1, 0); });

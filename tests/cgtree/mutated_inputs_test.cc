@@ -28,7 +28,7 @@ class MutatedInputsTest : public TreeTest {
         },
         std::move(options));
   }
-  // Every byte of a dense storage, whatever the view.
+  // Every byte of a dense storage, also outside the view.
   std::vector<float> whole(const Tensor& view) {
     const auto elements = static_cast<std::int64_t>(view.storage()->bytes() / sizeof(float));
     return values(Tensor(view.storage(), 0, Shape{elements}, DType::kFloat32));

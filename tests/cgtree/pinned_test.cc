@@ -103,7 +103,8 @@ TEST_P(PinnedTest, MemoryThatNoCopyUsedServesTheNextTensorAtOnce) {
   EXPECT_EQ(pinned.empty({1000}, DType::kFloat32).address(), first);
 }
 
-// Rows pin_memory_use and _use2: never while the recording lives, again when it is gone.
+// Rows pin_memory_use and _use2: the memory is not used again while the recording lives, and is
+// after its end.
 // Acceptance: pools pin_memory_use.
 TEST_P(PinnedTest, MemoryThatARecordingCopiesFromIsNotUsedAgainWhileTheRecordingLives) {
   PinnedMemory pinned(device());
@@ -130,7 +131,7 @@ TEST_P(PinnedTest, MemoryThatARecordingCopiesFromIsNotUsedAgainWhileTheRecording
   expect_all_free(pinned);
 }
 
-// Row two_graphs: the memory is free when the last of two recordings is gone.
+// Row two_graphs: the memory is free after the end of the last of two recordings.
 // Acceptance: pools two_graphs.
 TEST_P(PinnedTest, TwoRecordingsKeepTheMemoryUntilTheLastIsGone) {
   PinnedMemory pinned(device());

@@ -27,7 +27,7 @@ class SizeLearnerAxesTest : public LearnerTest {
     if (!IsSkipped()) make_context(in_group_of_one());
   }
 
-  // Returns twice what it gets; "m" has `columns` as its policy.
+  // A function that returns 2 x; "m" has `columns` as its policy.
   Function table(AxisPolicy columns) {
     const std::vector<DynamicAxis> axes = {{0, "n"}, {1, "m"}};
     return compile(context(), "table", [](Tensor x) { return affine(x, 2, 0); },

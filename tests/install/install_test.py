@@ -269,8 +269,7 @@ void f(cgtree::Context& context) {{ (void)cgtree::compile(context, "f", {step});
 
 @unittest.skipUnless(shutil.which("cmake"), "no cmake here")
 class ConfigureTest(unittest.TestCase):
-    """An unsupported environment is refused by the configuration, with both sides in the message.
-    """
+    """An unsupported environment is refused by the configuration, with both sides in the message."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

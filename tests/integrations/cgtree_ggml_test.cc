@@ -115,7 +115,7 @@ TEST_F(CgtreeGgmlTest, EachCopyHasTheEntryOfItsAddress) {
   second.data = second_cell.data = &cells_[1];
   second.src[1] = &second_cell;
   third_cell.data = &cells_[2];
-  std::vector<ggml_tensor*> nodes = {&copy_, &second, &copy_};  // told apart in replays
+  std::vector<ggml_tensor*> nodes = {&copy_, &second, &copy_};  // replays tell them apart
   graph_.nodes = nodes.data();
   graph_.n_nodes = 3;
   EXPECT_TRUE(cgtree_ggml::compute(recordings_, stream(), graph_, [&] {

@@ -191,8 +191,7 @@ class MutantsTest(unittest.TestCase):
         self.assertIn("2 mutants", self.problems([mutant(), mutant()])[0])
 
     def run_tool(self, folder, run, build="true"):
-        """Returns the tool's exit status and the score of one mutant with a program that is `run`.
-        """
+        """Returns the tool's exit status and the score of one mutant with a program that is `run`."""
         names, score = pathlib.Path(folder), pathlib.Path(folder, "score.json")
         score.unlink(missing_ok=True)
         (names / "list.json").write_text(json.dumps({"groups": {"all": ["system_world_test"]},

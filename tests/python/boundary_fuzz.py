@@ -1,5 +1,4 @@
-"""Fuzzes the objects that Python passes in: dicts, capsules and arguments decoded from random
-bytes.
+"""Fuzzes objects that Python passes in: dicts, capsules and arguments made of random bytes.
 
 usage: boundary_fuzz.py [--seconds=N] [--seed=S] [--input=HEX]... [--last=FILE]
 
@@ -68,9 +67,7 @@ class RaisingProducer(Producer, metaclass=Raising):
 
 
 def with_table(capsule):
-    """Returns a type with `capsule` as its exchange table. cgtree remembers types, so there are
-    few.
-    """
+    """Returns a type with `capsule` as its exchange table. cgtree remembers types, so there are few."""
     return type("TableProducer", (Producer,), {"__dlpack_c_exchange_api__": capsule})
 
 
@@ -256,8 +253,7 @@ class Case:
         return OURS
 
     def check(self, made):
-        """Checks that an imported tensor describes itself consistently, and has the right elements.
-        """
+        """Checks that an imported tensor describes itself consistently, and has the right elements."""
         if self.source.chance(128):
             repr(made)
             made.cuda_array_interface()

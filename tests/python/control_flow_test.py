@@ -103,9 +103,7 @@ class ControlFlowTest(unittest.TestCase):
                 self.call_often(f, call)
 
     def test_a_choice_runs_the_body_with_its_number(self):
-        """With results, the last body is for all other numbers; without results, no body runs for
-        them.
-        """
+        """With results, the last body is for all other numbers; without results, no body runs for them."""
         def step(x, z, index):
             y = copy_of(x)
             cgtree.choose(index, [lambda: y.copy_from(z), lambda: rotate(y)])

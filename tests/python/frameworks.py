@@ -22,9 +22,7 @@ class NotOffered(Exception):
 
 
 class Framework:
-    """One library: makes arrays of `values` (numpy) in a layout, converts them, and reads them
-    back.
-    """
+    """One library: makes arrays of `values` (numpy) in a layout, converts them, and reads them back."""
 
     name = ""
     module = ""

@@ -38,9 +38,7 @@ class Source:
 
 
 class Hostile:
-    """An object whose special methods answer, raise or change the container through which they were
-    reached.
-    """
+    """An object whose special methods answer, raise or change the container through which they were reached."""
 
     def __init__(self, world, source, depth):
         self.world, self.deeds = world, {}
@@ -132,8 +130,7 @@ class OddKey(str):
 
 
 class World:
-    """The objects of one case, which must be freed after it, and the containers that it may empty.
-    """
+    """The objects of one case, which must be freed after it, and the containers that it may empty."""
 
     def __init__(self):
         self.seen, self.raised, self.containers = [], [], []
@@ -259,9 +256,7 @@ NAMES = (b"dltensor_versioned", b"dltensor", b"used_dltensor_versioned", b"used_
 
 
 class Managed:
-    """DLPack's struct around `array`, with some fields changed; its arrays have no bytes after
-    their end.
-    """
+    """DLPack's struct around `array`, with some fields changed; its arrays have no bytes after their end."""
 
     def __init__(self, source, array):
         self.array, self.is_versioned = array, source.chance(160)

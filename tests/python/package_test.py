@@ -201,8 +201,7 @@ class TorchAllocatorPythonTest(unittest.TestCase):
         self.assertEqual(_cgtree.torch_statistics()["blocks"], 0)
 
     def test_outputs_in_one_segment_are_held_together_and_are_never_overwritten(self):
-        """As a memory pool of PyTorch that cuts blocks out of a segment, which ends with the step.
-        """
+        """As a memory pool of PyTorch that cuts blocks out of a segment, which ends with the step."""
         size, segment_bytes = 256, 4096
 
         def step(x):

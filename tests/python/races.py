@@ -31,8 +31,7 @@ CYCLES_PER_MILLISECOND = 1_500_000
 
 
 class Streams:
-    """The parts of a framework that a race uses: streams, a long kernel on any stream, and fills.
-    """
+    """The parts of a framework that a race uses: streams, a long kernel on any stream, and fills."""
 
     device = "cuda:0"
 
@@ -41,9 +40,7 @@ class Streams:
 
 
 class NumpyStreams(Streams):
-    """The host device, which runs work immediately: there are no races, but all functions are
-    called.
-    """
+    """The host device, which runs work immediately: there are no races, but all functions are called."""
 
     device = "host:0"
 

@@ -1,6 +1,4 @@
-"""Reports about contexts from Python: from a snapshot and from an event file, with the same
-content.
-"""
+"""Reports about contexts from Python: those of snapshots and of event files are equal."""
 
 import os
 import re

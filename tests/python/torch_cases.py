@@ -1,5 +1,5 @@
-"""Threads, streams, forks, captures, memory and unusual tensors with compiled functions; each case is compared with
-eager. torch_programs.py has programs that are functions of their inputs and state.
+"""Threads, streams, forks, captures, memory and unusual tensors with compiled functions, compared with eager runs.
+torch_programs.py has programs that are functions of their inputs and state.
 
 usage: torch_cases.py [--device=cuda] [--cases=a,b] [--json=FILE] [--seed=N]
 

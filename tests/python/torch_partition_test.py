@@ -29,9 +29,7 @@ from cgtree._torch_partition import INSIDE, ONCE, OUTSIDE, READ  # noqa: E402
 
 @torch.library.custom_op("cgtree_test::sizes", mutates_args=())
 def sizes(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Scales each group of rows by its number, in the place of a product with the matrices of
-    experts.
-    """
+    """Scales each group of rows by its number, in the place of a product with the matrices of experts."""
     y, start = torch.zeros_like(x), 0
     for i, end in enumerate(ends.tolist()):
         y[start:end] = x[start:end] * (i + 1)
@@ -156,8 +154,7 @@ class PlacesPythonTest(unittest.TestCase):
 
 
 class PartitionPythonTest(unittest.TestCase):
-    """Graphs are cut at operators that cannot be recorded; on the CPU a test names these operators.
-    """
+    """Graphs are cut at operators that cannot be recorded; on the CPU a test names these operators."""
 
     def setUp(self):
         torch._dynamo.reset()

@@ -37,8 +37,7 @@ class Case:
 
 
 class Maker:
-    """Makes tensors on a device from its generator: two makers with one seed make the same tensors.
-    """
+    """Makes tensors on a device from its generator: two makers with one seed make the same tensors."""
 
     def __init__(self, device, seed):
         self.device = torch.device(device)

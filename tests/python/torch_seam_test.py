@@ -471,9 +471,7 @@ class SeamPythonTest(unittest.TestCase):
 
     def test_few_outputs_in_a_large_segment_are_copied_and_others_stay(self):
         def chosen(*tensors):
-            """tensors: the number of a segment or None, the segment's MiB, and the bytes of the
-            tensor.
-            """
+            """tensors: the number of a segment or None, the segment's MiB, and the bytes of the tensor."""
             segments = [number if number is None else
                         types.SimpleNamespace(data_ptr=number, nbytes=size << 20)
                         for number, size, _ in tensors]

@@ -259,8 +259,7 @@ class Worker:
             put(None)
 
     def _line(self, mark, limit):
-        """Returns the text after the mark, None at the end of the process, or raises queue.Empty.
-        """
+        """Returns the text after the mark, None at the end of the process, or raises queue.Empty."""
         end = time.monotonic() + limit
         while True:
             line = self._lines.get(timeout=max(0.01, end - time.monotonic()))

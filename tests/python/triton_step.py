@@ -1,6 +1,4 @@
-"""A step function that launches a Triton kernel; in a separate file, because Triton reads the
-source.
-"""
+"""A step function with a Triton kernel; in a separate file, because Triton reads the source."""
 
 import torch
 import triton

@@ -1,6 +1,4 @@
-"""tools/setup finds everything, installs or refuses, on a machine that consists of a PATH and a
-prefix.
-"""
+"""tools/setup does nothing, installs or refuses, on a machine made of a PATH and a prefix."""
 
 import os
 import pathlib

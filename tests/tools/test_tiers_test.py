@@ -1,6 +1,4 @@
-"""tools/test_release, tools/test_gpu and tools/release: the files and targets of their steps exist, and their exit
-status is right.
-"""
+"""tools/test_release, tools/test_gpu and tools/release: files and targets of their steps, and exit statuses."""
 
 import os
 import pathlib

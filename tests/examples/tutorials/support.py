@@ -22,9 +22,7 @@ def run(command):
 
 
 def expect_page(test, page, command_of):
-    """Runs the program of a page and its changed versions; command_of(number) is the command of
-    each.
-    """
+    """Runs the program of a page and its changed versions; command_of(number) is the command of each."""
     printed, said, status = run(command_of(0))
     test.assertEqual(status, 0, said)
     test.assertRegex(printed, rf"\A{tutorial.pattern_of(page.printed)}\Z",

@@ -1,6 +1,4 @@
-"""Differences of two snapshots, and snapshots of earlier versions of the library; without a
-browser.
-"""
+"""Differences of two snapshots, and snapshots of earlier libraries; without a browser."""
 
 import copy
 import os
