@@ -134,8 +134,8 @@ TEST_P(AcceptanceGraphsTest, CapturingTheLegacyStreamIsRefusedInWords) {
   EXPECT_FALSE(legacy.is_capturing());
 }
 
-// Row 4.3 graph_two_successive: a pool that two graphs share takes one segment of 2 MiB less than
-// two pools.
+// Row 4.3 graph_two_successive: a pool that two graphs share has exactly one segment of 2 MiB fewer
+// than two pools.
 // Acceptance: graphs graph_two_successive.
 TEST_P(AcceptanceGraphsTest, TwoFunctionsThatShareAPoolSaveOneSegment) {
   const auto run = [&](Context& first, Context& second) {

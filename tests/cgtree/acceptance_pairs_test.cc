@@ -19,7 +19,7 @@ class AcceptancePairsTest : public TreeTest {
  protected:
   using Pair = std::pair<Tensor, Tensor>;
   static Pair forward_step(const Tensor& x) { return {affine(x, 2, 0), affine(x, 3, 1)}; }
-  // Returns the sum of its input and the saved outputs as the gradient.
+  // The gradient of a call is the sum of its saved outputs.
   CompiledFunction<Pair(Tensor)> make_forward() {
     return compile(context(), "forward", [](Tensor x) { return forward_step(x); });
   }

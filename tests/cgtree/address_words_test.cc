@@ -37,8 +37,8 @@ class AddressWordsTest : public ::testing::Test {
     const std::size_t count = 1 + random_() % 4;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t bytes = 8 * (1 + random_() % 64);
-      // The first inputs are neighbours without a gap, as in an arena; later ones are at other
-      // distances.
+      // Neighbours without a gap in the first capture, as in an arena; at other distances in the
+      // second.
       const std::uintptr_t first =
           i == 0 ? 0x7000'0000 : inputs_.back().first + inputs_.back().bytes;
       inputs_.push_back({first, 0x9000'0000 + 0x1000 * i, bytes});

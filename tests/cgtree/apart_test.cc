@@ -1,4 +1,4 @@
-// The test for inputs that may not overlap, against a comparison of every pair.
+// The test for inputs that must not overlap, against a comparison of every pair.
 #include "cgtree/record/apart.h"
 
 #include <gtest/gtest.h>

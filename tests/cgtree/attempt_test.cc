@@ -297,8 +297,8 @@ TEST_P(AttemptTest, AStepThatIsDestroyedInAFunctionItCallsIsLeftWhenThatReturns)
   expect_sum();
 }
 
-// The work is captured and launched before the break destroys the step; the call ends with end(),
-// as usual.
+// The work is captured, and end() launches it although the break destroys the step; the call ends
+// with end(), as usual.
 TEST_P(AttemptTest, AStepThatIsDestroyedWhileItEndsHasEnded) {
   Steps steps = make_steps();
   std::optional<Step> step;

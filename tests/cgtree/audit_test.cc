@@ -535,7 +535,7 @@ TEST_P(AuditTest, BoundMemoryOfStepsIsAnInputAndTheRestIsForeign) {
 
   auto f = with_table(unbound.data());
   record(f);
-  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);  // the words of the step itself
+  EXPECT_EQ(steps.invalidate(unbound.data(), kBytes), 1u);  // its own recording
   EXPECT_EQ(f.stats().kept_recordings, 1u);
 }
 

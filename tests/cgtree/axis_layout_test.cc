@@ -1,4 +1,4 @@
-// Contradictory options of dynamic axes: compile() refuses each with both sides.
+// Invalid options of dynamic axes: compile() refuses each with both sides.
 #include "cgtree/axes/axis_layout.h"
 
 #include <gmock/gmock.h>

@@ -28,7 +28,7 @@ TEST(BackoffValueTest, CallsWaitAfterSoManyFailuresInARowAndTwiceAsLongEachTime)
     for (std::uint64_t call = 0; call < wait; ++call) {
       ASSERT_TRUE(backoff.waits());
       EXPECT_EQ(backoff.calls_left(), wait - call);
-      backoff.note_failure();  // does not double the wait
+      backoff.note_failure();  // does not lengthen the wait
       backoff.note_wait();
     }
     EXPECT_FALSE(backoff.waits());

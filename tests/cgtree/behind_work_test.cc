@@ -40,7 +40,7 @@ class BehindWorkTest : public TreeTest {
     for (std::size_t i = 0; i < kInputs; ++i)
       ASSERT_EQ(values(inputs_[i]), affine_of(before_[i], std::exp2f(times), 0)) << i;
   }
-  // Calls f `times` times with a key for this test: the first call warms up, the second records.
+  // Calls f `times` times with the key: the first call warms up, the second records, others replay.
   void call(const Function& f, std::int64_t key, int times) const {
     for (int i = 0; i < times; ++i)
       f.keyed({{"key", key}})(inputs_);

@@ -78,7 +78,7 @@ TEST_P(BudgetTest, TheLeastRecentlyUsedGoesWhateverFollowedIt) {
   const F g = compile(context(), "g", quadrupled);
   for (int call = 0; call < 3; ++call) {
     const Tensor y = f(random_tensor({2}));
-    (void)g(y);  // recorded after f, and used later
+    (void)g(y);  // recorded after f, and used after f
   }
 
   record(f, 3);
@@ -162,7 +162,7 @@ TEST_P(BudgetTest, OnceTheTimeIsSpentWhatIsRecordedIsReplayedAndNothingElseIs) {
   EXPECT_EQ(skips(f, SkipReason::kTimeLimit), 1u);
 }
 
-// The shapes grow: each needs segments that earlier ones did not.
+// The shapes grow, and each needs separate segments.
 TEST_P(BudgetTest, WhereMemoryIsShortRecordingsGoAndCallsSucceed) {
   const auto largest_alone = [&] {
     make_context({});

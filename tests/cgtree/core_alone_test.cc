@@ -1,5 +1,4 @@
-// The core without extensions: a request that needs one is refused, and the message names the
-// target to link.
+// The core without extensions: a request that needs one is refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -413,8 +413,7 @@ TEST_P(FailureTest, ACaptureThatSucceedsForgetsTheFailuresBefore) {
   }
 }
 
-// After three failures a signature is not captured for a while, which doubles each time, and then
-// once.
+// After three failures a signature waits, and is then captured once; the wait doubles each time.
 TEST_P(FailureTest, ASignatureWhoseCapturesFailedIsTriedAgainAtGrowingDistances) {
   bool fails = true;
   int call = 0;

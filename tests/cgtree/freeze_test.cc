@@ -1,4 +1,5 @@
-// freeze(): recordings go on replaying, nothing new is recorded, and each such call has a reason.
+// freeze(): recordings go on replaying, nothing new is recorded, and calls without a recording
+// report it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

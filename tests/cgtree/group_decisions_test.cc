@@ -218,7 +218,7 @@ TEST_P(GroupDecisionsTest, AllRanksVerifyTheSameFirstReplaysAndThenNoneVotes) {
       });
 }
 
-// The engine's work on rank 1 differs from the recording, or throws in the middle.
+// The engine's work on rank 1 differs from the recording, or the step is left in the middle.
 TEST_P(GroupDecisionsTest, StepsOfEnginesAreVerifiedTogetherAndAllHearOfWhatOneComesTo) {
   run(
       2, [](int) { return ContextOptions{.extensions = {verify({.every = 2})}}; },
@@ -591,7 +591,7 @@ TEST_P(GroupDecisionsTest, ACaptureThatFailsCountsOnARankThatThrowsInTheSameCall
   });
 }
 
-// Each rank throws something else, at another place.
+// Ranks have different faults at different places.
 TEST_P(GroupDecisionsTest, StepsStayInStepWhateverEachRankThrows) {
   enum What { kBody, kSynchronizes, kSwallows, kDiffers, kBreak, kHook, kKeeps, kMemory, kKinds };
   const unsigned seed = std::random_device()();

@@ -658,7 +658,7 @@ TEST_P(GuardsTest, InACheckedContextAVariableOfTheStepIsFound) {
   EXPECT_EQ(lives.stats().failures, 0u);
 }
 
-// Padding bytes would make one answer look like two.
+// Bytes that are not set would make one answer look like two.
 static_assert(kIsAnswer<double> && kIsAnswer<void*> && kIsAnswer<unsigned char>);
 static_assert(!kIsAnswer<long double>);
 

@@ -226,7 +226,7 @@ TEST_P(InspectStepsTest, CallsThatBeginWouldRefuseAreRefused) {
   wrong[1].address = nullptr;
   EXPECT_THROW((void)inspect(steps, {}, wrong), InvalidArgument);
   wrong = bound;
-  wrong[0] = {wrong[1].address, wrong[1].bytes};  // a copy of the address that is written
+  wrong[0] = {wrong[1].address, wrong[1].bytes};  // the binding that is written
   EXPECT_THROW((void)inspect(steps, {}, wrong), InvalidArgument);
   const Stream captured(device(), StreamKind::kNonBlocking);
   {

@@ -225,7 +225,7 @@ TEST_P(IntoBuffersTest, AStaleBufferAndOneOnAnotherDeviceAreRefused) {
               HasSubstr("the buffer of output 0 of 'twice' is float32 {3} on host:1"));
 }
 
-// The kernel that copies to the buffer may not have access to its device.
+// A kernel that copies the output may have no access to the buffer.
 TEST_P(IntoBuffersTest, AnOutputOnAnotherDeviceThanItsBufferIsRefused) {
   const Device other = {DeviceType::kHost, device().type == DeviceType::kHost ? 1 : 0};
   const Tensor constant = from_host<float>({3}, random_floats(3), other);

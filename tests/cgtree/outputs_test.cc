@@ -160,7 +160,7 @@ TEST_P(OutputsTest, AFunctionMayReturnNothingOrManyTensors) {
   }
 }
 
-// The earlier output may end before a replay; an eager call keeps it alive.
+// The earlier output may have ended by a replay; in an eager call it is alive.
 TEST_P(OutputsTest, AFunctionThatReturnsAnEarlierOutputWithoutTakingItRunsEagerly) {
   CompiledFunction make = compile(context(), "make", [](Tensor x) { return affine(x, 2, 0); });
   const Tensor made = make(random_tensor({3}));

@@ -1,5 +1,5 @@
-// The contents of padded rows, and the code that reads them: slots of a cache, functions that call
-// others, and verification. The kernels of these tests have bodies for the host only.
+// The contents of padded rows, and the code that reads them: slots of a cache, functions that
+// others call, and verification. The kernels of these tests have bodies for the host only.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -473,7 +473,7 @@ TEST_F(PaddingTest, AFunctionThatCallsOneWhosePaddingWouldBeASlotRunsEagerly) {
   EXPECT_EQ(told, 1);
 }
 
-// The outer function adds tensors of the result's shape, rows of padding included, and sees no
+// The outer function adds its own tensors to the result, rows of padding included, and sees no
 // other size: with and without a declared axis of the result, along each axis, and into a buffer.
 TEST_F(PaddingTest, AnOuterWarmUpSeesResultsOfItsSizeFromAFunctionThatIsNotPadded) {
   for (const bool is_declared : {true, false}) {

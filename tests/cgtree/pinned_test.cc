@@ -20,7 +20,7 @@
 namespace cgtree::testing {
 namespace {
 
-// The tensor owns its PinnedMemory, and with it the device's allocator.
+// The PinnedMemory ends with the tensor, and with it the device's allocator.
 TEST(PinnedOwnerTest, MemoryInUseIsWaitedForWhenItsOwnerEnds) {
   for (const DeviceUnderTest& under_test : devices_that_work_later()) {
     if (!under_test.missing.empty()) continue;

@@ -65,7 +65,7 @@ TEST_P(PrecaptureTest, EveryBucketIsRecordedTheLargestFirst) {
   EXPECT_EQ(f.stats().recordings, 6u);  // two places for each size
 }
 
-// Precaptured sizes are recorded again on demand: no warm-up would do it.
+// Precaptured sizes are recorded again, since nothing else would record them.
 TEST_P(PrecaptureTest, PrecapturedSizesAreRecordedAgainAfterReleaseMemory) {
   const Function f = doubled({.while_missing = WhileMissing::kRunEagerly});
   (void)precapture(f, {.sizes = {{"n", {8}}}}, make_inputs());

@@ -234,7 +234,7 @@ TEST_P(ProgressWatchTest, EachGraphOfARecordingWithBreaksHasMarks) {
   EXPECT_THAT(scopes_of(last(*watch).marks, true), ElementsAre("", "in front", "behind"));
 }
 
-// The marks in memory are those of the last replay.
+// The marks in memory are those of the previous replay.
 TEST_P(ProgressWatchTest, NoMarkIsReachedWhileABreakRunsThatComesFirst) {
   const auto watch = watch_without_limit();
   watch_progress(context(), watch);

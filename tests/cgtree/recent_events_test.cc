@@ -182,7 +182,7 @@ TEST_P(RecentEventsTest, AreThoseOfTheEventFileUnderRandomPrograms) {
     const std::string event = line["event"];
     const std::set<std::string> kept = {"warm_up", "record", "skip", "evict", "drop", "failure"};
     if (!kept.contains(event)) continue;
-    const bool has_cause = event == "warm_up" || event == "record";  // which only the file has
+    const bool has_cause = event == "warm_up" || event == "record";  // only the file has causes
     model.push_back({event, line["function"], line.value("node", 0),
                      has_cause ? "" : line.value("reason", "")});
     if (model.size() <= FlightRecorder::kEvents) continue;

@@ -79,7 +79,7 @@ TEST_P(ReleaseMemoryTest, WorkspacesStayAndAreUsedByWhatIsRecordedAnew) {
   workspace = Tensor();
 }
 
-// Frozen functions record again on demand: no warm-up would do it.
+// Frozen functions record again, since nothing else would record them.
 TEST_P(ReleaseMemoryTest, FrozenFunctionsComeBackAsTheyWere) {
   const Function plain = make();
   for (int i = 0; i < 2; ++i)

@@ -218,7 +218,7 @@ TEST_P(SideStreamTest, AnOutputThatASideStreamMayStillWriteStaysWhereItIs) {
   });
   const std::vector<float> x = random_floats(4);
 
-  const Tensor y = f(tensor({4}, x));  // a warm-up, which makes inputs of other outputs move
+  const Tensor y = f(tensor({4}, x));  // a warm-up, which moves other outputs
 
   EXPECT_EQ(y.address(), written);
   EXPECT_EQ(values(y), affine_of(x, 2, 0));

@@ -1,4 +1,4 @@
-// Stats as text: a small table without empty lines.
+// Stats as text: a small table that leaves out lines without information.
 #include "cgtree/values/stats.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Streams: calls are ordered with the caller's stream; side streams may join; contexts do not wait
-// for each other.
+// Streams: calls are ordered with the caller's stream; side streams may join; contexts are
+// independent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

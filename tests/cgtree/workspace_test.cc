@@ -354,7 +354,7 @@ TEST_P(KeptWorkspaceTest, AnOutputInItsPlaceIsAnOutput) {
 }
 
 TEST_P(KeptWorkspaceTest, AReplacedWorkspaceEndsWithTheLastRecordingThatMayUseIt) {
-  constexpr int kReplays = KeyState::kPays;  // of each recording, so that another one pays
+  constexpr int kReplays = KeyState::kPays;  // of each recording, so that the next is made
   Tensor table;
   CompiledFunction f = compile(context(), "f",
                                [&](Tensor x) {

@@ -244,7 +244,7 @@ TEST_F(SmallDoorTest, ACheckedAddressThatIsAnotherOneIsRecordedToo) {
   for (int i = 0; i < 3; ++i)
     step(x, y, w, 1);
   EXPECT_EQ(value(y), 6);
-  EXPECT_GT(step(x, y, other, 1), 0);  // without the recording of w
+  EXPECT_GT(step(x, y, other, 1), 0);  // not the recording of w
   EXPECT_EQ(value(y), 26);
   EXPECT_NE(std::string(cgs_why(steps_)).find("'w'"), std::string::npos) << cgs_why(steps_);
 }
@@ -595,7 +595,7 @@ TEST_F(SmallDoorTest, WorkThatThrowsLeavesNoTraceOnceItIsLeft) {
     ~Leave() { cgs_leave(steps); }
   };
   const Memory x(1), y(0), w(0);
-  for (int i = 0; i < 4; ++i) {  // two warm-ups and two captures, of which the first throws
+  for (int i = 0; i < 4; ++i) {  // two warm-ups, two captures; the first of each throws
     const bool throws = i % 2 == 0;
     try {
       const Leave leave{steps_};

@@ -58,7 +58,7 @@ TEST_P(FootgunsTest, HostControlFlowIsFrozenWhenRecorded) {
   EXPECT_EQ(values(f(tensor({3}, x))), affine_of(x, 2, 0));
 }
 
-// In the step itself, that work would run at each call.
+// On the outer stream, the work would run whether the branch is taken or not.
 TEST_P(FootgunsTest, WorkThatABodyLaunchesOnTheStreamOutsideOfItIsNotRecorded) {
   CompiledFunction f = compile(context(), "f", [&](Tensor x, Tensor taken) {
     Tensor y = affine(x, 1, 0);

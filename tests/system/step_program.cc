@@ -17,7 +17,7 @@ StepProgram draw_program(std::mt19937& random) {
   program.rounds = 3 + pick(6);
   const int count = 3 + pick(12);
   for (int i = 0; i < count; ++i) {
-    // Half of the actions are calls.
+    // Calls are drawn more often than other actions.
     const auto action = static_cast<Action>(pick(2) == 0 ? pick(13) : pick(kActions));
     const bool fails = pick(12) == 0;
     program.operations.push_back({action, pick(4), pick(8), pick(4),
