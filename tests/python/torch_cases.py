@@ -298,7 +298,7 @@ def a_fork(trial):
 
 
 def _draws(trial, step, inputs, calls=10, seeds=(1, 2)):
-    """Compares draws with the same seed for both, at the begin and in the middle."""
+    """Compares draws with the same seed for both, at the start and in the middle."""
     compiled = compiled_of(step)
     for seed in seeds:
         args = [inputs() for _ in range(calls)]

@@ -265,7 +265,7 @@ TEST_F(SmallDoorTest, OneRecordingServesAllSessions) {
   };
   EXPECT_EQ(call(0), 1);
   EXPECT_EQ(call(0), 1);
-  EXPECT_EQ(call(1), 1);  // captured in vain
+  EXPECT_EQ(call(1), 1);  // captured, without a new recording
   for (std::size_t i = 0; i < 64; ++i)
     EXPECT_EQ(call((7 * i) % expected.size()), 0);
   for (std::size_t i = 0; i < expected.size(); ++i)

@@ -33,7 +33,7 @@ class LineReader {
   // InvalidArgument if the compressed data end too early or are corrupt.
   bool next(std::string& line);
 
-  std::size_t number() const { return number_; }  // of the last line, from 1
+  std::size_t number() const { return number_; }  // of the line read last, from 1
 
   // Returns the position as "FILE, line N", for messages.
   std::string place() const;

@@ -44,7 +44,7 @@ struct Operation {
   std::uint8_t y = 0;
   std::uint8_t to = 0;
   std::uint8_t context = 0;
-  // For calls: 1 throws at the begin of the step function, 2 at its end, if it runs at all.
+  // For calls: 1 throws at the start of the step function, 2 at its end, if it runs at all.
   std::uint8_t fault = 0;
 };
 

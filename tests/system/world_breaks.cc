@@ -48,7 +48,7 @@ class Breaks {
 
   const Function& function(Kind kind) const { return functions_[static_cast<std::size_t>(kind)]; }
 
-  // An action at the begin of break `i`.
+  // An action at the start of break `i`.
   std::function<void(int i, void* to, std::int64_t count)> during;
 
  private:

@@ -85,7 +85,7 @@ class WorldContext {
   // The number of announced recordings.
   std::size_t hooks = 0;
 
-  // Of the call in progress: see WorldOperation; `during` is run at the begin of the step.
+  // Of the call in progress: see WorldOperation; `during` is run at the start of the step.
   int fault = 0;
   std::function<void()> during;
 

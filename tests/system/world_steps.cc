@@ -110,7 +110,7 @@ class Engine {
 
   std::array<Place, kPlaces> in, io, cm;
   Lengths lengths = {};
-  // An action at the begin of break `i`.
+  // An action at the start of break `i`.
   std::function<void(int i)> during;
   // A function with recordings, which a break destroys.
   std::optional<WorldContext::Function> doomed;

@@ -1,5 +1,4 @@
-"""trace_events: the trace equals the counters of the contexts; bad input is reported and left out.
-"""
+"""trace_events: the trace agrees with the counters of the contexts; bad input is reported."""
 
 import collections
 import copy
