@@ -101,7 +101,6 @@ void Ledger::take_away(Allocations::const_iterator allocation, const char* call,
     for (Exec* const user : users) {
       const auto overlaps = [&](const Word& word) { return word.overlaps(begin, bytes); };
       if (std::ranges::none_of(user->words, overlaps)) continue;
-      if (user->stale.empty()) ++marked_;
       user->stale.push_back({gone_.size() - 1, kNone, user->launches});
     }
   }
@@ -205,9 +204,7 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
   exec.made_at = now;
   exec.nodes.clear();
   exec.words.clear();
-  if (!exec.stale.empty()) --marked_;
   exec.stale.clear();
-  launches_since_made_ = 0;
   for (const auto& [address, bytes] : contents.older)
     if (allocation_of(address) == allocations_.end())
       allocations_[address] = {bytes, next_allocation_++, "memory", false, {}};
@@ -320,7 +317,6 @@ void Ledger::destroy_exec(ExecHandle handle) {
   if (found == execs_.end()) return;
   const Exec& exec = *found->second;
   if (is_unlaunched(exec)) ++exec.site->destroyed_unlaunched;
-  if (!exec.stale.empty()) --marked_;
   by_number_.erase(exec.number);
   if (expects_blocks_) ended_.push_back(std::move(found->second));
   if (ended_.size() > kMostEnded) ended_.pop_front();
@@ -342,7 +338,6 @@ void Ledger::launch(ExecHandle handle, Time now) {
   exec->launched_at = now;
   exec->made_before = exec->site->made;
   ++exec->launches;
-  ++launches_since_made_;
   if (exec->form != nullptr) ++exec->form->launches;
   ++totals_.launches;
   if (!exec->stale.empty()) [[unlikely]]

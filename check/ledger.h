@@ -136,10 +136,6 @@ class Ledger {
   void add_blocks(std::string_view source, std::span<const BlockEvent> events,
                   std::span<const BlockRange> kept);
 
-  // Returns whether launches matter: executables are marked, or some were made not long ago.
-  bool wants_launches() const noexcept {
-    return expects_blocks_ || marked_ > 0 || launches_since_made_ < kWatchedLaunches;
-  }
   // The findings so far, in the order in which they were made. Each stays at its index; counts and
   // kinds may change.
   const std::deque<Finding>& findings() const noexcept { return findings_; }
@@ -257,9 +253,6 @@ class Ledger {
   static bool is_unlaunched(const Exec& exec) noexcept;
   std::size_t add(Finding finding);
 
-  // As many launches are counted after an instantiation. A steady loop has more.
-  static constexpr std::uint64_t kWatchedLaunches = 10'000;
-
   Allocations allocations_;
   std::deque<Gone> gone_;
   Captures captures_;
@@ -268,8 +261,6 @@ class Ledger {
   std::unordered_map<std::uint32_t, Exec*> by_number_;
   std::deque<std::unique_ptr<Exec>> ended_;  // if blocks are expected; the newest
   bool expects_blocks_ = false;
-  std::size_t marked_ = 0;  // executables with stale memory
-  std::uint64_t launches_since_made_ = kWatchedLaunches;
   std::map<std::pair<StackId, std::uint64_t>, Form> forms_;
   std::map<StackId, Site> sites_;
   std::deque<Finding> findings_;

@@ -100,7 +100,7 @@ std::string_view file_name(const char* path) noexcept {
 
 // Returns whether a library's frames say nothing of the program.
 bool is_of_cuda(std::string_view file) noexcept {
-  constexpr std::array kNames = {"libcuda.so", "libcudart.so", "libcupti.so", "libcgtree_check.so"};
+  constexpr std::array kNames = {"libcuda.so", "libcudart.so", "libcgtree_check.so"};
   return std::ranges::any_of(kNames, [&](const char* name) { return file.starts_with(name); });
 }
 

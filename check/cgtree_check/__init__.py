@@ -44,18 +44,19 @@ def kinds(text):
     return found
 
 
-def find_cupti():
-    """The libcupti of a wheel of NVIDIA's, for programs that bring none, or ""."""
-    paths = (path for folder in sys.path for path in pathlib.Path(folder).glob("nvidia/*/lib/libcupti.so.*"))
-    return str(next(paths, ""))
-
-
 def environment(library, folder):
-    """The program's: CUDA loads the library, and Python the hooks."""
-    hooks = str(HERE / "hooks")
-    before = os.environ.get("PYTHONPATH")
-    return {"CGTREE_CHECK_CUPTI": find_cupti(), **os.environ, "CUDA_INJECTION64_PATH": str(library),
-            "CGTREE_CHECK_DIR": folder, "PYTHONPATH": f"{hooks}:{before}" if before else hooks}
+    """The program's: the linker loads the library, and Python the hooks."""
+    if set(str(library)) & set(" :"):  # which separate libraries
+        link = pathlib.Path(folder, library.name)
+        link.symlink_to(library)
+        library = link
+
+    def before(name, first):
+        others = os.environ.get(name)
+        return f"{first}:{others}" if others else str(first)
+
+    return {**os.environ, "LD_PRELOAD": before("LD_PRELOAD", library), "CGTREE_CHECK_DIR": folder,
+            "PYTHONPATH": before("PYTHONPATH", HERE / "hooks")}
 
 
 def run_program(words, environ=None):
@@ -118,12 +119,9 @@ def print_early(report):
 
 def run(options):
     library = options.library.resolve()
-    other = os.environ.get("CUDA_INJECTION64_PATH")
-    why_not = (f"CUDA_INJECTION64_PATH is {other} already" if other
-               else "" if library.exists() else f"{library} is not there")
     reports = []
-    if why_not:
-        say(f"{why_not}; the program runs on without it")
+    if not library.exists():
+        say(f"{library} is not there; the program runs on without it")
         status = run_program(options.program)
     else:
         with tempfile.TemporaryDirectory(prefix="cgtree-check-") as folder:

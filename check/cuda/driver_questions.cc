@@ -79,7 +79,7 @@ BlockRange allocation_of(std::uintptr_t address) {
 }  // namespace
 
 Questions driver_questions() {
-  return {start, read, is_capturing, allocation_of, {}};
+  return {start, read, is_capturing, allocation_of};
 }
 
 }  // namespace cgtree::graph_check

@@ -1,7 +1,4 @@
-// The library that CUDA loads: CUDA_INJECTION64_PATH=.../libcgtree_check.so program.
-#include <cupti_callbacks.h>
-#include <cupti_version.h>
-#include <dlfcn.h>
+// The watch of a process, its reports, and the functions that hooks of Python call.
 #include <errno.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -19,6 +16,7 @@
 
 #include "base/format.h"
 #include "check/blocks.h"
+#include "check/cuda/interpose.h"
 #include "check/cuda/watch.h"
 #include "check/reporter.h"
 #include "check/stacks.h"
@@ -26,99 +24,18 @@
 namespace cgtree::graph_check {
 namespace {
 
-// Of CUDA 12.0. Source: cupti_version.h.
-constexpr std::uint32_t kLeastVersion = 18;
-
-// A library that is loaded is taken first: PyTorch brings one, and two would not know of each
-// other.
-void* load() {
-  constexpr const char* kNames[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
-  for (const char* const name : kNames)
-    if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return library;
-  const char* const given = std::getenv("CGTREE_CHECK_CUPTI");
-  for (const char* const path :
-       {given != nullptr ? given : "", kNames[0], kNames[1], kNames[2],
-        "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so", "/usr/local/cuda/lib64/libcupti.so"}) {
-    void* const library = *path != '\0' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    if (library != nullptr) return library;
-  }
-  return nullptr;
-}
-
-template <typename Function>
-bool find(void* library, const char* name, Function* function) noexcept {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
-// CUPTI's functions, from the library that the process has or finds.
-class Cupti {
- public:
-  // Loads the library and subscribes. On failure why_not() says why.
-  Cupti(CUpti_CallbackFunc callback, void* user) {
-    void* const library = load();
-    if (library == nullptr) {
-      why_not_ = "libcupti.so cannot be loaded: set CGTREE_CHECK_CUPTI to its path";
-      return;
-    }
-    decltype(&cuptiSubscribe) subscribe = nullptr;
-    decltype(&cuptiGetVersion) get_version = nullptr;
-    std::uint32_t version = 0;
-    if (!find(library, "cuptiSubscribe", &subscribe) ||
-        !find(library, "cuptiGetVersion", &get_version) ||
-        !find(library, "cuptiEnableCallback", &enable_)) {
-      why_not_ = "libcupti.so lacks its functions for callbacks";
-      return;
-    }
-    if (get_version(&version) != CUPTI_SUCCESS || version < kLeastVersion) {
-      why_not_ =
-          str_format("CUPTI {} is older than that of CUDA 12.0 ({})", version, kLeastVersion);
-      return;
-    }
-    switch (const CUptiResult result = subscribe(&subscriber_, callback, user)) {
-      case CUPTI_SUCCESS:
-        return;
-      case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
-        why_not_ = "another tool has subscribed to CUPTI, which takes one at a time";
-        return;
-      default:
-        why_not_ = str_format("cuptiSubscribe returned {}", static_cast<int>(result));
-    }
-  }
-
-  // Returns "" if there are callbacks.
-  const std::string& why_not() const noexcept { return why_not_; }
-  // Has callbacks of these functions of the driver made, or not. Functions that CUPTI does not know
-  // are left out.
-  void enable(bool is_wanted, const std::vector<CUpti_CallbackId>& calls) noexcept {
-    for (const CUpti_CallbackId call : calls)
-      static_cast<void>(enable_(is_wanted ? 1 : 0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call));
-  }
-
- private:
-  std::string why_not_;
-  CUpti_SubscriberHandle subscriber_ = nullptr;
-  decltype(&cuptiEnableCallback) enable_ = nullptr;
-};
-
-// All that watches a process. It is never destroyed: callbacks come until the process has ended.
+// All that watches a process. It is never destroyed: calls come until the process has ended.
 class Injection {
  public:
   Injection()
-      : watch_(questions(),
-               [this](const Finding& finding, const Stacks& stacks) { tell(finding, stacks); }),
-        cupti_(&on_callback, &watch_) {
-    if (!cupti_.why_not().empty()) {
-      say(cupti_.why_not() + "; the program runs on without it");
-      return;
-    }
+      : watch_(driver_questions(),
+               [this](const Finding& finding, const Stacks& stacks) { tell(finding, stacks); }) {
     process_ = {.pid = getpid(),
                 .program = program_invocation_short_name,
                 .unseen = {"addresses in memory of the device or in packed arguments"},
                 .calls = {}};
     if (std::getenv("RMM_LOG_FILE") != nullptr) watch_.expect_blocks();
     reporter_ = new Reporter([this](bool is_end) { return report(is_end); });
-    cupti_.enable(true, driver_calls(Calls::kGraphs));
   }
 
   Watch& watch() noexcept { return watch_; }
@@ -133,21 +50,7 @@ class Injection {
   }
 
  private:
-  static void CUPTIAPI on_callback(void* watch, CUpti_CallbackDomain, CUpti_CallbackId id,
-                                   const void* data) {
-    static_cast<Watch*>(watch)->on_call(id, *static_cast<const CUpti_CallbackData*>(data));
-  }
-
-  Questions questions() {
-    Questions questions = driver_questions();
-    questions.watch = [this](Calls calls, bool is_wanted) {
-      cupti_.enable(is_wanted, driver_calls(calls));
-    };
-    return questions;
-  }
-
   void tell(const Finding& finding, const Stacks& stacks) {
-    if (reporter_ == nullptr) return;
     const nlohmann::json json = to_json(finding, stacks);
     reporter_->tell(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
@@ -176,7 +79,6 @@ class Injection {
   }
 
   Watch watch_;
-  Cupti cupti_;
   Process process_;
   Reporter* reporter_ = nullptr;
   std::atomic<void (*)()> ask_{nullptr};
@@ -186,23 +88,24 @@ class Injection {
 std::atomic<Injection*> injection{nullptr};
 
 }  // namespace
+
+Watch* watch_of_process() noexcept {
+  static Watch* const watch = []() -> Watch* {
+    try {
+      injection = new Injection;
+      pthread_atfork(nullptr, nullptr, [] { injection.load()->watch().stop(); });
+      return &injection.load()->watch();
+    } catch (const std::exception& error) {
+      say(error.what());
+      return nullptr;
+    }
+  }();
+  return watch;
+}
+
 }  // namespace cgtree::graph_check
 
 using cgtree::graph_check::injection;
-
-// Called by the driver when CUDA starts. Returning 0 would be a failure of the program's.
-extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
-  static const bool is_made = [] {
-    try {
-      injection = new cgtree::graph_check::Injection;
-      pthread_atfork(nullptr, nullptr, [] { injection.load()->watch().stop(); });
-    } catch (const std::exception& error) {
-      cgtree::graph_check::say(error.what());
-    }
-    return true;
-  }();
-  return is_made ? 1 : 0;
-}
 
 // For cgtree_check/hooks/sitecustomize.py. Each does nothing where CUDA has not started.
 

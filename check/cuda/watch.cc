@@ -1,14 +1,11 @@
-// Translates callbacks into events, by a table of the functions and their parameters.
+// Translates calls of the driver into events.
 #include "check/cuda/watch.h"
-
-#include <cupti.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "base/format.h"
@@ -16,146 +13,35 @@
 #include "interop/device/code.h"
 
 namespace cgtree::graph_check {
-
-// The effect of a call, with its parameters in parentheses.
-enum class Does : std::uint8_t {
-  kAllocate,               // (address, written by the call; bytes)
-  kAllocateInOrder,        // (address; bytes; stream)
-  kMap,                    // (address; bytes)
-  kFree,                   // (address)
-  kFreeInOrder,            // (address; stream)
-  kUnmap,                  // (address; bytes)
-  kBeginCapture,           // (stream)
-  kEndCapture,             // (stream; graph, written by the call)
-  kInstantiate,            // (executable, written by the call; graph)
-  kInstantiateWithFlags,   // (the same; flags)
-  kInstantiateWithParams,  // (the same; parameters with flags)
-  kUpdate,                 // (executable; graph)
-  kLaunch,                 // (executable)
-  kDestroyExec,            // (executable)
-  kDestroyGraph,           // (graph)
-  kPatch,                  // (executable; node)
-  kWork,                   // (stream), if any
-  kWorkOfConfig,           // (a configuration with the stream)
-  kOrder,                  // (stream): events, which are no work
-};
-
-struct Call {
-  Does does = Does::kWork;
-  bool is_per_thread = false;  // its default stream is that of the thread
-  std::size_t first = kNone;   // the next three: where parameters are
-  std::size_t second = kNone;
-  std::size_t third = kNone;
-
-  static constexpr std::size_t kNone = SIZE_MAX;
-};
-
 namespace {
 
-using CallTable = std::unordered_map<CUpti_CallbackId, Call>;
-
-// Functions of the driver by their names in cupti_driver_cbid.h, with their parameters by the names
-// in generated_cuda_meta.h, without "cu": cuda.h has macros of some names. Those with "_ptsz" or
-// "_ptds" have the parameters of those without.
-#define ID(call) CUPTI_DRIVER_TRACE_CBID_cu##call
-#define AT(call, parameter) offsetof(cu##call##_params, parameter)
-#define ONE(call, does, a) {ID(call), {Does::does, false, AT(call, a)}},
-#define TWO(call, does, a, b) {ID(call), {Does::does, false, AT(call, a), AT(call, b)}},
-#define THREE(call, does, a, b, c) \
-  {ID(call), {Does::does, false, AT(call, a), AT(call, b), AT(call, c)}},
-#define ONE_PTSZ(call, does, a) \
-  ONE(call, does, a){ID(call##_ptsz), {Does::does, true, AT(call, a)}},
-#define TWO_PTSZ(call, does, a, b) \
-  TWO(call, does, a, b){ID(call##_ptsz), {Does::does, true, AT(call, a), AT(call, b)}},
-#define THREE_PTSZ(call, does, a, b, c)       \
-  THREE(call, does, a, b, c){ID(call##_ptsz), \
-                             {Does::does, true, AT(call, a), AT(call, b), AT(call, c)}},
-#define WORK(call) ONE_PTSZ(call, kWork, hStream)
-#define AT_ONCE(call) {ID(call), {Does::kWork, false}}, {ID(call##_ptds), {Does::kWork, true}},
-
-// clang-format off
-CallTable make_calls() {
-  return {
-      TWO(MemAlloc_v2, kAllocate, dptr, bytesize)
-      THREE_PTSZ(MemAllocAsync, kAllocateInOrder, dptr, bytesize, hStream)
-      THREE_PTSZ(MemAllocFromPoolAsync, kAllocateInOrder, dptr, bytesize, hStream)
-      TWO(MemMap, kMap, ptr, size)
-      ONE(MemFree_v2, kFree, dptr)
-      ONE(MemFreeHost, kFree, p)
-      ONE(MemHostUnregister, kFree, p)
-      ONE(IpcCloseMemHandle, kFree, dptr)
-      TWO_PTSZ(MemFreeAsync, kFreeInOrder, dptr, hStream)
-      TWO(MemUnmap, kUnmap, ptr, size)
-      ONE_PTSZ(StreamBeginCapture, kBeginCapture, hStream)
-      ONE_PTSZ(StreamBeginCapture_v2, kBeginCapture, hStream)
-      ONE_PTSZ(StreamBeginCaptureToGraph, kBeginCapture, hStream)
-      TWO_PTSZ(StreamEndCapture, kEndCapture, hStream, phGraph)
-      TWO(GraphInstantiate, kInstantiate, phGraphExec, hGraph)
-      TWO(GraphInstantiate_v2, kInstantiate, phGraphExec, hGraph)
-      THREE(GraphInstantiateWithFlags, kInstantiateWithFlags, phGraphExec, hGraph, flags)
-      THREE_PTSZ(GraphInstantiateWithParams, kInstantiateWithParams, phGraphExec, hGraph,
-                 instantiateParams)
-      TWO(GraphExecUpdate, kUpdate, hGraphExec, hGraph)
-      TWO(GraphExecUpdate_v2, kUpdate, hGraphExec, hGraph)
-      ONE_PTSZ(GraphLaunch, kLaunch, hGraph)
-      ONE(GraphExecDestroy, kDestroyExec, hGraphExec)
-      ONE(GraphDestroy, kDestroyGraph, hGraph)
-      TWO(GraphExecKernelNodeSetParams, kPatch, hGraphExec, hNode)
-      TWO(GraphExecKernelNodeSetParams_v2, kPatch, hGraphExec, hNode)
-      TWO(GraphExecMemcpyNodeSetParams, kPatch, hGraphExec, hNode)
-      TWO(GraphExecMemsetNodeSetParams, kPatch, hGraphExec, hNode)
-      TWO(GraphExecChildGraphNodeSetParams, kPatch, hGraphExec, hNode)
-      TWO(GraphExecNodeSetParams, kPatch, hGraphExec, hNode)
-      TWO(GraphNodeSetEnabled, kPatch, hGraphExec, hNode)
-      WORK(LaunchKernel) WORK(LaunchCooperativeKernel) WORK(LaunchHostFunc)
-      ONE_PTSZ(LaunchKernelEx, kWorkOfConfig, config)
-      WORK(MemcpyAsync) WORK(MemcpyPeerAsync) WORK(MemcpyHtoDAsync_v2)
-      WORK(MemcpyDtoHAsync_v2) WORK(MemcpyDtoDAsync_v2) WORK(Memcpy2DAsync_v2)
-      WORK(Memcpy3DAsync_v2) WORK(Memcpy3DPeerAsync) WORK(MemcpyBatchAsync)
-      WORK(MemcpyBatchAsync_v2) WORK(Memcpy3DBatchAsync) WORK(Memcpy3DBatchAsync_v2)
-      WORK(MemsetD8Async) WORK(MemsetD16Async) WORK(MemsetD32Async)
-      WORK(MemsetD2D8Async) WORK(MemsetD2D16Async) WORK(MemsetD2D32Async)
-      WORK(MemPrefetchAsync_v2)
-      ONE_PTSZ(EventRecord, kOrder, hStream) ONE_PTSZ(EventRecordWithFlags, kOrder, hStream)
-      ONE_PTSZ(StreamWaitEvent, kOrder, hStream)
-      AT_ONCE(Memcpy) AT_ONCE(MemcpyPeer) AT_ONCE(MemcpyHtoD_v2) AT_ONCE(MemcpyDtoH_v2)
-      AT_ONCE(MemcpyDtoD_v2) AT_ONCE(Memcpy2D_v2) AT_ONCE(Memcpy3D_v2)
-      AT_ONCE(MemsetD8_v2) AT_ONCE(MemsetD16_v2) AT_ONCE(MemsetD32_v2)
-  };
-}
-// clang-format on
-
-const CallTable& calls() {
-  static const CallTable made = make_calls();
-  return made;
-}
-
+// A parameter. Its type has the size of the function's.
 template <typename Value>
-Value at(const CUpti_CallbackData& data, std::size_t offset) noexcept {
+Value at(const CallData& data, std::size_t position) noexcept {
   Value value;
-  std::memcpy(&value, static_cast<const char*>(data.functionParams) + offset, sizeof value);
+  std::memcpy(&value, data.params[position], sizeof value);
   return value;
 }
 
 // Handles and addresses are words.
-std::uintptr_t word(const CUpti_CallbackData& data, std::size_t offset) noexcept {
-  return at<std::uintptr_t>(data, offset);
+std::uintptr_t word(const CallData& data, std::size_t position) noexcept {
+  return at<std::uintptr_t>(data, position);
 }
 
 // A word that the call has written.
-std::uintptr_t written(const CUpti_CallbackData& data, std::size_t offset) noexcept {
-  return *at<const std::uintptr_t*>(data, offset);
+std::uintptr_t written(const CallData& data, std::size_t position) noexcept {
+  return *at<const std::uintptr_t*>(data, position);
 }
 
-bool is_exit(const CUpti_CallbackData& data) noexcept {
-  return data.callbackSite == CUPTI_API_EXIT;
+bool is_exit(const CallData& data) noexcept {
+  return data.result != nullptr;
 }
 
-int result_of(const CUpti_CallbackData& data) noexcept {
-  return *static_cast<const int*>(data.functionReturnValue);
+int result_of(const CallData& data) noexcept {
+  return *data.result;
 }
 
-bool has_succeeded(const CUpti_CallbackData& data) noexcept {
+bool has_succeeded(const CallData& data) noexcept {
   return is_exit(data) && result_of(data) == CUDA_SUCCESS;
 }
 
@@ -170,12 +56,12 @@ StreamKey key_of(std::uintptr_t stream, bool is_per_thread) noexcept {
   return {stream, stream == of_thread ? this_thread() : 0};
 }
 
-std::string text_of(const CUpti_CallbackData& data) {
-  return str_format("{} returned {} ({})", data.functionName, result_of(data),
+std::string text_of(const CallData& data) {
+  return str_format("{} returned {} ({})", data.call.name, result_of(data),
                     cgtree::name(static_cast<Code>(result_of(data))));
 }
 
-// Calls of CUDA that callbacks make have none themselves.
+// Calls of CUDA that the watch makes are none of the program.
 thread_local bool is_inside = false;
 
 }  // namespace
@@ -186,41 +72,28 @@ Time now() noexcept {
       .count();
 }
 
-std::vector<CUpti_CallbackId> driver_calls(Calls wanted) {
-  const auto group_of = [](Does does) {
-    if (does == Does::kLaunch) return Calls::kLaunches;
-    if (does >= Does::kWork) return Calls::kWork;
-    return does <= Does::kUnmap ? Calls::kMemory : Calls::kGraphs;
-  };
-  std::vector<CUpti_CallbackId> found;
-  for (const auto& [id, call] : calls())
-    if (group_of(call.does) == wanted) found.push_back(id);
-  return found;
-}
-
-void Watch::on_call(CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept {
-  if (is_inside || is_stopped_.load(std::memory_order_relaxed)) return;
+void Watch::on_call(const CallData& data) noexcept {
+  if (is_inside) return;
   is_inside = true;
   try {
-    on_driver_call(id, data);
-    follow();
+    dispatch(data);
   } catch (...) {  // no memory: the event is lost
   }
   is_inside = false;
 }
 
-void Watch::on_driver_call(CUpti_CallbackId id, const Data& data) {
-  const auto found = calls().find(id);
-  if (found == calls().end()) return;
-  const Call& call = found->second;
-  const auto& [does, is_per_thread, first, second, third] = call;
+void Watch::dispatch(const CallData& data) {
+  const auto& [name, is_per_thread, does, first, second, third] = data.call;
   switch (does) {
+    case Does::kGetAddress:
+    case Does::kStart:
+      return;
     case Does::kLaunch:
       return launched(data, word(data, first));
     case Does::kAllocate:
     case Does::kAllocateInOrder:
     case Does::kMap:
-      return on_allocation(call, data);
+      return on_allocation(data);
     case Does::kFreeInOrder:
       if (is_captured(word(data, second), is_per_thread)) return;
       [[fallthrough]];
@@ -243,18 +116,19 @@ void Watch::on_driver_call(CUpti_CallbackId id, const Data& data) {
     case Does::kDestroyExec:
     case Does::kDestroyGraph:
     case Does::kPatch:
-      return on_change(call, data);
+      return on_change(data);
     case Does::kWork:
     case Does::kWorkOfConfig:
     case Does::kOrder:
-      return on_work(call, data);
+      return on_work(data);
   }
 }
 
 // An allocation counts when its call has returned. The driver is asked for those of other functions
 // when a graph refers to them.
-void Watch::on_allocation(const Call& call, const Data& data) {
+void Watch::on_allocation(const CallData& data) {
   if (!has_succeeded(data)) return;
+  const Call& call = data.call;
   const bool is_mapping = call.does == Does::kMap;
   const std::uintptr_t address = is_mapping ? word(data, call.first) : written(data, call.first);
   // While the stream captures, the memory is that of a node.
@@ -263,26 +137,27 @@ void Watch::on_allocation(const Call& call, const Data& data) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  ++calls_[data.functionName];
-  ledger_.allocate(address, word(data, call.second), data.functionName, is_mapping, take_);
+  ++calls_[data.call.name];
+  ledger_.allocate(address, word(data, call.second), data.call.name, is_mapping, take_);
 }
 
 // Another thread may get the address before this call has returned: the number tells which
 // allocation was there when it began.
-void Watch::freed(const Data& data, std::uintptr_t address) {
+void Watch::freed(const CallData& data, std::uintptr_t address) {
   const std::lock_guard lock(mutex_);
   if (!is_exit(data)) {
-    *data.correlationData = ledger_.number_at(address);
+    *data.shared = ledger_.number_at(address);
   } else if (has_succeeded(data)) {
-    ++calls_[data.functionName];
-    ledger_.free(address, *data.correlationData, data.functionName, take_);
+    ++calls_[data.call.name];
+    ledger_.free(address, *data.shared, data.call.name, take_);
     tell_new();
   }
 }
 
 // An object is destroyed when the call begins: another thread may get the handle before it
 // returns.
-void Watch::on_change(const Call& call, const Data& data) {
+void Watch::on_change(const CallData& data) {
+  const Call& call = data.call;
   const bool is_destruction = call.does == Does::kDestroyExec || call.does == Does::kDestroyGraph;
   if (is_destruction == is_exit(data) || (is_exit(data) && !has_succeeded(data))) return;
   const std::uintptr_t object = word(data, call.first);
@@ -295,13 +170,14 @@ void Watch::on_change(const Call& call, const Data& data) {
     ledger_.forget_node(static_cast<ExecHandle>(object),
                         static_cast<NodeHandle>(word(data, call.second)));
   } else {
-    ledger_.unmap(object, word(data, call.second), data.functionName, take_);
+    ledger_.unmap(object, word(data, call.second), data.call.name, take_);
     tell_new();
   }
 }
 
-void Watch::on_work(const Call& call, const Data& data) {
-  if (!is_exit(data) || open_captures_ == 0) return;
+void Watch::on_work(const CallData& data) {
+  if (!is_exit(data)) return;
+  const Call& call = data.call;
   std::uintptr_t stream = 0;
   if (call.does == Does::kWorkOfConfig) {
     const auto* const config = at<const CUlaunchConfig*>(data, call.first);
@@ -313,10 +189,10 @@ void Watch::on_work(const Call& call, const Data& data) {
   if (!has_succeeded(data)) return refused(data, key);
   if (call.does == Does::kOrder || key != key_of(0, /*is_per_thread=*/false)) return;
   const std::lock_guard lock(mutex_);
-  ledger_.use_legacy_stream(this_thread(), data.functionName, take_);
+  ledger_.use_legacy_stream(this_thread(), data.call.name, take_);
 }
 
-void Watch::refused(const Data& data, StreamKey stream) {
+void Watch::refused(const CallData& data, StreamKey stream) {
   const std::lock_guard lock(mutex_);
   ledger_.refuse(stream, this_thread(), text_of(data), take_);
 }
@@ -326,17 +202,17 @@ bool Watch::is_captured(std::uintptr_t stream, bool is_per_thread) {
          questions_.is_capturing(reinterpret_cast<CUstream>(key_of(stream, is_per_thread).stream));
 }
 
-void Watch::begin_capture(const Data& data, StreamKey stream) {
+void Watch::begin_capture(const CallData& data, StreamKey stream) {
   if (!is_exit(data)) return prepare();
   if (!has_succeeded(data)) return;
   const std::lock_guard lock(mutex_);
-  ++calls_[data.functionName];
+  ++calls_[data.call.name];
   ledger_.begin_capture(stream, this_thread(), stacks_.take());
   open_captures_ = ledger_.open_captures();
 }
 
 // On a wrong thread the capture goes on.
-void Watch::end_capture(const Data& data, StreamKey stream, std::size_t graph) {
+void Watch::end_capture(const CallData& data, StreamKey stream, std::size_t graph) {
   if (!is_exit(data) || result_of(data) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) return;
   const std::lock_guard lock(mutex_);
   ledger_.end_capture(stream, has_succeeded(data) ? static_cast<GraphHandle>(written(data, graph))
@@ -347,26 +223,8 @@ void Watch::end_capture(const Data& data, StreamKey stream, std::size_t graph) {
 void Watch::prepare() {
   std::call_once(prepared_, [this] {
     questions_.prepare();
-    const std::lock_guard lock(calls_mutex_);
-    questions_.watch(Calls::kMemory, true);
+    has_graphs_ = true;
   });
-}
-
-// Has callbacks made as captures and the ledger want them. No thread waits for another, which is
-// inside of CUPTI: the one that changes them looks again.
-void Watch::follow() {
-  while (is_work_watched_ != (open_captures_ > 0) || are_launches_watched_ != wants_launches_) {
-    const std::unique_lock lock(calls_mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
-    if (const bool is_open = open_captures_ > 0; is_open != is_work_watched_) {
-      questions_.watch(Calls::kWork, is_open);
-      is_work_watched_ = is_open;
-    }
-    if (const bool is_wanted = wants_launches_; is_wanted != are_launches_watched_) {
-      questions_.watch(Calls::kLaunches, is_wanted);
-      are_launches_watched_ = is_wanted;
-    }
-  }
 }
 
 // Asks the driver for the memory that no call has told.
@@ -400,32 +258,32 @@ GraphContents Watch::read(std::uintptr_t graph) {
   return contents;
 }
 
-void Watch::instantiated(const Data& data, std::size_t exec, std::size_t graph,
+void Watch::instantiated(const CallData& data, std::size_t exec, std::size_t graph,
                          std::uint64_t flags) {
   if (!is_exit(data)) return prepare();
   if (!has_succeeded(data)) return;
   GraphContents contents = read(word(data, graph));
   contents.flags = flags;
   const std::lock_guard lock(mutex_);
-  ++calls_[data.functionName];
+  ++calls_[data.call.name];
   ledger_.instantiate(static_cast<GraphHandle>(word(data, graph)),
                       static_cast<ExecHandle>(written(data, exec)), std::move(contents),
                       stacks_.take(), now());
   tell_new();
 }
 
-void Watch::updated(const Data& data, std::uintptr_t exec, std::uintptr_t graph) {
+void Watch::updated(const CallData& data, std::uintptr_t exec, std::uintptr_t graph) {
   if (!has_succeeded(data)) return;
   GraphContents contents = read(graph);
   const std::lock_guard lock(mutex_);
-  ++calls_[data.functionName];
+  ++calls_[data.call.name];
   ledger_.update(static_cast<ExecHandle>(exec), static_cast<GraphHandle>(graph),
                  std::move(contents), stacks_.take(), now());
   tell_new();
 }
 
 // A launch of stale memory may be the end of the program: it counts when the call begins.
-void Watch::launched(const Data& data, std::uintptr_t exec) {
+void Watch::launched(const CallData& data, std::uintptr_t exec) {
   if (has_succeeded(data)) return;
   const std::lock_guard lock(mutex_);
   if (!is_exit(data)) {
@@ -436,9 +294,7 @@ void Watch::launched(const Data& data, std::uintptr_t exec) {
   tell_new();
 }
 
-// Called at the end of each event that may change findings or wishes.
 void Watch::tell_new() {
-  wants_launches_ = ledger_.wants_launches();
   const auto& findings = ledger_.findings();
   for (; told_ < findings.size(); ++told_)
     tell_(findings[told_], stacks_);
@@ -447,7 +303,6 @@ void Watch::tell_new() {
 void Watch::expect_blocks() {
   const std::lock_guard lock(mutex_);
   ledger_.expect_blocks();
-  wants_launches_ = true;
 }
 
 void Watch::add_blocks(std::string_view source, std::span<const BlockEvent> events,

@@ -1,12 +1,8 @@
-// Watch: makes events of a Ledger out of CUPTI's callbacks.
-//
-// The runtime calls the driver, and the driver's functions have callbacks then, too: the driver's
-// are enough. Sources: CUPTI 13.0, "Callback API"; parcagpu, which drops callbacks of the driver
-// with the correlation id of a call of the runtime around them.
+// Watch: makes events of a Ledger out of the program's calls of the driver. The runtime calls the
+// driver, too: nothing else is watched.
 #pragma once
 
 #include <cuda.h>
-#include <cupti_callbacks.h>
 
 #include <atomic>
 #include <cstddef>
@@ -19,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "check/cuda/calls.h"
 #include "check/finding.h"
 #include "check/ledger.h"
 #include "check/report.h"
@@ -26,16 +23,7 @@
 
 namespace cgtree::graph_check {
 
-// Functions that have callbacks together, each as long as it must: those of a call take CUPTI about
-// a microsecond.
-enum class Calls : std::uint8_t {
-  kGraphs,    // always
-  kMemory,    // from the first capture or instantiation on
-  kLaunches,  // while the ledger wants them
-  kWork,      // while a capture is open
-};
-
-// Questions to CUDA inside of callbacks. They are allowed at the end of a call.
+// Questions to CUDA. They are asked when a call has returned.
 struct Questions {
   // Called once, before the first capture or instantiation.
   std::function<void()> prepare;
@@ -44,19 +32,12 @@ struct Questions {
   std::function<bool(CUstream stream)> is_capturing;
   // Returns the allocation of an address; one of 0 bytes if the driver knows none.
   std::function<BlockRange(std::uintptr_t address)> allocation_of;
-  // Has callbacks of these functions made, or not.
-  std::function<void(Calls calls, bool is_wanted)> watch;
 };
 
-// Returns all questions but watch (driver_questions.cc).
 Questions driver_questions();
 
 // Returns the time by the clock that allocators use.
 Time now() noexcept;
-// Returns functions of the driver, by their numbers for CUPTI.
-std::vector<CUpti_CallbackId> driver_calls(Calls calls);
-
-struct Call;
 
 // Thread safety: every function may be called from any thread.
 class Watch {
@@ -65,9 +46,16 @@ class Watch {
   Watch(Questions questions, std::function<void(const Finding&, const Stacks&)> tell)
       : questions_(std::move(questions)), tell_(std::move(tell)) {}
 
-  // The callback. Calls of CUDA that it makes have none themselves. Never throws.
-  void on_call(CUpti_CallbackId id, const CUpti_CallbackData& data) noexcept;
-  // From now on callbacks do nothing.
+  // Returns whether calls of this kind matter now: those of memory from the first graph on, work
+  // while a capture is open.
+  bool wants(Does does) const noexcept {
+    if (is_stopped_.load(std::memory_order_relaxed)) return false;
+    if (does >= Does::kWork) return open_captures_.load(std::memory_order_relaxed) > 0;
+    return does > Does::kUnmap || has_graphs_.load(std::memory_order_relaxed);
+  }
+  // Called when a call begins, and when it has returned. Never throws.
+  void on_call(const CallData& data) noexcept;
+  // From now on no call matters.
   void stop() noexcept { is_stopped_ = true; }
   // The next two are as those of Ledger.
   void expect_blocks();
@@ -76,23 +64,20 @@ class Watch {
   Report report(Process process);
 
  private:
-  using Data = CUpti_CallbackData;
-
-  void on_driver_call(CUpti_CallbackId id, const Data& data);
-  void on_allocation(const Call& call, const Data& data);
-  void on_change(const Call& call, const Data& data);
-  void on_work(const Call& call, const Data& data);
-  void freed(const Data& data, std::uintptr_t address);
-  void refused(const Data& data, StreamKey stream);
+  void dispatch(const CallData& data);
+  void on_allocation(const CallData& data);
+  void on_change(const CallData& data);
+  void on_work(const CallData& data);
+  void freed(const CallData& data, std::uintptr_t address);
+  void refused(const CallData& data, StreamKey stream);
   bool is_captured(std::uintptr_t stream, bool is_per_thread);
-  void begin_capture(const Data& data, StreamKey stream);
-  void end_capture(const Data& data, StreamKey stream, std::size_t graph);
-  void instantiated(const Data& data, std::size_t exec, std::size_t graph, std::uint64_t flags);
-  void updated(const Data& data, std::uintptr_t exec, std::uintptr_t graph);
-  void launched(const Data& data, std::uintptr_t exec);
+  void begin_capture(const CallData& data, StreamKey stream);
+  void end_capture(const CallData& data, StreamKey stream, std::size_t graph);
+  void instantiated(const CallData& data, std::size_t exec, std::size_t graph, std::uint64_t flags);
+  void updated(const CallData& data, std::uintptr_t exec, std::uintptr_t graph);
+  void launched(const CallData& data, std::uintptr_t exec);
   GraphContents read(std::uintptr_t graph);
   void prepare();
-  void follow();
   void ask(GraphContents& contents);
   void tell_new();
 
@@ -101,10 +86,7 @@ class Watch {
   std::atomic<bool> is_stopped_{false};
   std::atomic<std::size_t> open_captures_{0};
   std::once_flag prepared_;
-  std::atomic<bool> wants_launches_{false};
-  std::mutex calls_mutex_;  // of questions_.watch; never taken with mutex_
-  std::atomic<bool> is_work_watched_{false};
-  std::atomic<bool> are_launches_watched_{false};
+  std::atomic<bool> has_graphs_{false};
 
   std::mutex mutex_;  // of all below
   Ledger ledger_;

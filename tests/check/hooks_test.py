@@ -98,7 +98,7 @@ class HooksTest(unittest.TestCase):
                 pathlib.Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
             return subprocess.run(
                 [sys.executable, "-c", program], text=True, capture_output=True, check=False, timeout=60,
-                env={**os.environ, "PYTHONPATH": f"{HOOKS}:{folder}", "CUDA_INJECTION64_PATH": "/no/library.so"})
+                env={**os.environ, "PYTHONPATH": f"{HOOKS}:{folder}", "CGTREE_CHECK_DIR": folder})
 
     def test_the_sitecustomize_that_is_hidden_runs(self):
         said = self.run_python("import sitecustomize; print(sitecustomize.mine)",

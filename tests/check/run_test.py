@@ -1,4 +1,4 @@
-"""cgtree-check run, with a program whose callbacks a false libcupti makes: no GPU and no driver."""
+"""cgtree-check run, with a program that uses a false libcuda: no GPU and no driver."""
 
 import json
 import os
@@ -10,32 +10,32 @@ import tempfile
 import unittest
 
 LIBRARY = os.path.realpath("check/libcgtree_check.so")
-CUPTI = os.path.realpath("tests/check/libfake_cupti.so")
+DRIVER = os.path.realpath("tests/check/libcuda.so.1")
 PROGRAM = os.path.realpath("tests/check/fake_program")
-# Calls with the interpreter's lock held, as extensions that do not give it up. Numbers are of cupti_driver_cbid.h.
-PYTHON = """
-import ctypes, os
-ctypes.PyDLL(os.environ["CUDA_INJECTION64_PATH"]).InitializeInjection()
-cupti = ctypes.PyDLL(os.environ["CGTREE_CHECK_CUPTI"])
+# Calls with the interpreter's lock held, as extensions that do not give it up.
+PYTHON = f"""
+import ctypes
+driver = ctypes.PyDLL({DRIVER!r})
 
-def call(number, name, *words, result=0):
-    cupti.fake_cupti_call(number, name, (ctypes.c_uint64 * len(words))(*words), result)
+def call(name, *words):
+    getattr(driver, name)(*map(ctypes.c_void_p, words))
 
 def begin_in_python():
-    call(539, b"cuStreamBeginCapture_v2", 0x500, 0)
+    call("cuStreamBeginCapture_v2", 0x500, 0)
 
+call("cuInit", 0)
 begin_in_python()
-call(776, b"cuMemcpyBatchAsync", *[0] * 8, 0x500, result=900)
-graph, exec = ctypes.c_uint64(0x100), ctypes.c_uint64(0x300)
-call(497, b"cuStreamEndCapture", 0x500, ctypes.addressof(graph))
-call(643, b"cuGraphInstantiateWithFlags", ctypes.addressof(exec), 0x100, 0)
-call(514, b"cuGraphLaunch", 0x300, 0x500)
+call("cuMemcpyBatchAsync_v2", 0, 0, 0, 900, 0, 0, 0, 0x500)
+graph, exec = ctypes.c_uint64(), ctypes.c_uint64()
+call("cuStreamEndCapture", 0x500, ctypes.addressof(graph))
+call("cuGraphInstantiateWithFlags", ctypes.addressof(exec), graph.value, 0)
+call("cuGraphLaunch", exec.value, 0x500)
 """
 RUN = [sys.executable, "-m", "cgtree_check", "run", f"--library={LIBRARY}"]
 
 
 def environment(**more):
-    return {**os.environ, "PYTHONPATH": "check", "CGTREE_CHECK_CUPTI": CUPTI, **more}
+    return {**os.environ, "PYTHONPATH": "check", **more}
 
 
 class RunTest(unittest.TestCase):
@@ -55,9 +55,39 @@ class RunTest(unittest.TestCase):
         self.assertIn("faults: 1, remarks: 0", said.stderr)
         [finding] = report["findings"]
         self.assertEqual("refused", finding["kind"])
-        self.assertIn("cuMemcpyBatchAsync returned 900", finding["call"])
+        self.assertIn("cuMemcpyBatchAsync_v2 returned 900", finding["call"])
         self.assertTrue(any("capture" in frame for frame in finding["captured"]), finding)
         self.assertEqual(1, report["totals"]["launches"])
+
+    def test_functions_are_watched_however_a_program_gets_them(self):
+        for way in ("by_dlsym", "by_entry_point", "linked"):
+            with self.subTest(way=way):
+                _, [report] = self.run_json(PROGRAM, way, "refused")
+                self.assertEqual(["refused"], [finding["kind"] for finding in report["findings"]])
+
+    def test_dlsym_looks_at_its_caller(self):
+        self.assertEqual(0, self.run_check(PROGRAM, "next").returncode)
+
+    def test_a_driver_that_is_not_there_has_no_functions(self):
+        program = ("import ctypes\n"
+                   "assert not hasattr(ctypes.CDLL(None), 'cuInit')\n"
+                   "assert hasattr(ctypes.CDLL(None), 'malloc')\n")
+        said = self.run_check(sys.executable, "-c", program)
+        self.assertEqual(0, said.returncode, said.stderr)
+
+    def test_a_library_may_lie_in_a_folder_with_a_space(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = pathlib.Path(folder, "a b:c", "libcgtree_check.so")
+            library.parent.mkdir()
+            library.symlink_to(LIBRARY)
+            said = subprocess.run([*RUN[:-1], f"--library={library}", PROGRAM, "refused"], env=environment(), text=True,
+                                  capture_output=True, check=False, timeout=60)
+            self.assertIn("faults: 1", said.stderr)
+            self.assertNotIn("ld.so", said.stderr)
+
+    def test_libraries_that_are_loaded_first_stay(self):
+        said = self.run_check("sh", "-c", 'echo "$LD_PRELOAD"', LD_PRELOAD="libm.so.6")
+        self.assertEqual(f"{LIBRARY}:libm.so.6\n", said.stdout)
 
     def test_a_program_without_faults_has_none(self):
         said, [report] = self.run_json("--fail-on=any", PROGRAM, "clean")
@@ -82,7 +112,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual("refused", report["findings"][0]["kind"])
         self.assertIn("findings until then: 1", said.stderr)
         self.assertIn("ended by signal 6", said.stderr)
-        self.assertIn("cuMemcpyBatchAsync returned 900", said.stderr)
+        self.assertIn("cuMemcpyBatchAsync_v2 returned 900", said.stderr)
         said, [report] = self.run_json("--fail-on=refused", PROGRAM, "refused", "leave")
         self.assertEqual(66, said.returncode)
 
@@ -91,7 +121,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(0, said.returncode, said.stderr)
         [finding] = report["findings"]
         self.assertEqual("refused", finding["kind"])
-        self.assertEqual(["call at <string>:7", "begin_in_python at <string>:10", "<module> at <string>:12"],
+        self.assertEqual(["call at <string>:6", "begin_in_python at <string>:9", "<module> at <string>:12"],
                          finding["captured"][:3])
 
     def test_a_fork_says_that_it_is_not_watched(self):
@@ -124,25 +154,20 @@ class RunTest(unittest.TestCase):
             path = pathlib.Path(folder, "report.json")
             said = subprocess.run(
                 [PROGRAM, "refused"], text=True, capture_output=True, check=True, timeout=60,
-                env=environment(CUDA_INJECTION64_PATH=LIBRARY, CGTREE_CHECK_JSON=str(path)))
+                env=environment(LD_PRELOAD=LIBRARY, CGTREE_CHECK_JSON=str(path)))
             self.assertIn("faults: 1", said.stderr)
             self.assertEqual(1, len(json.loads(path.read_text(encoding="utf-8"))["findings"]))
 
-    def test_what_cannot_be_watched_is_said_in_a_line(self):
-        for more, why in [({"FAKE_CUPTI": "busy"}, "another tool has subscribed"),
-                          ({"FAKE_CUPTI": "old"}, "older than that of CUDA 12.0"),
-                          ({"CUDA_INJECTION64_PATH": "/other.so"}, "CUDA_INJECTION64_PATH is /other.so already")]:
-            with self.subTest(why=why):
-                program = [PROGRAM, "three"] if "FAKE_CUPTI" in more else ["sh", "-c", "exit 3"]
-                said = self.run_check(*program, **more)
-                self.assertEqual(3, said.returncode)
-                self.assertIn(f"{why}", said.stderr)
-                self.assertIn("the program runs on without it", said.stderr)
+    def test_a_library_that_is_not_there_is_said_in_a_line(self):
+        said = subprocess.run([*RUN[:-1], "--library=/no/such.so", PROGRAM, "three"], env=environment(), text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual(3, said.returncode)
+        self.assertIn("/no/such.so is not there; the program runs on without it", said.stderr)
 
     def test_another_handler_of_the_signal_stays(self):
         program = ("import ctypes, os, signal\n"
                    "signal.signal(signal.SIGUSR1, lambda *_: print('mine'))\n"
-                   "ctypes.CDLL(os.environ['CUDA_INJECTION64_PATH']).InitializeInjection()\n"
+                   f"ctypes.CDLL({DRIVER!r}).cuInit(0)\n"
                    "os.kill(os.getpid(), signal.SIGUSR1)\n")
         said = self.run_check(sys.executable, "-c", program)
         self.assertEqual("mine\n", said.stdout)

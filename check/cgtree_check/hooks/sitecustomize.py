@@ -23,10 +23,10 @@ def chain():
 
 
 def library():
-    """The library that CUDA loads. Its functions do nothing before CUDA starts."""
+    """The library, which is loaded. Its functions do nothing before CUDA starts."""
     import ctypes
 
-    found = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+    found = ctypes.CDLL(None)
     found.cgtree_check_blocks.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     found.cgtree_check_blocks.restype = None
     found.cgtree_check_python_frames.argtypes = [ctypes.c_char_p]
@@ -162,6 +162,6 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
 
-if os.environ.get("CUDA_INJECTION64_PATH") and os.environ.get("CGTREE_CHECK_TORCH") != "0":
+if os.environ.get("CGTREE_CHECK_DIR") and os.environ.get("CGTREE_CHECK_TORCH") != "0":
     sys.meta_path.insert(0, AfterTorch())
 chain()

@@ -1,5 +1,6 @@
-// A program whose calls of CUDA are callbacks of fake_cupti.cc: usage: fake_program CASE...
-#include <cupti.h>
+// A program that uses fake_driver.cc: usage: fake_program CASE...
+#define __CUDA_API_VERSION_INTERNAL  // declares all versions of functions
+#include <cuda.h>
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,61 +11,59 @@
 #include <cstring>
 #include <string_view>
 
+// The ways in which programs get the driver's functions.
+enum class Way { kLinked, kDlsym, kEntryPoint };
+
 namespace {
 
-using FakeCall = void (*)(CUpti_CallbackId id, const char* name, const void* params, int result);
-FakeCall fake_call = nullptr;
-
-#define CALL(function, result, ...)                                            \
-  do {                                                                         \
-    const function##_params params = {__VA_ARGS__};                            \
-    fake_call(CUPTI_DRIVER_TRACE_CBID_##function, #function, &params, result); \
-  } while (false)
-
-// As CUDA does at its start.
-void start_cuda() {
-  const char* const path = std::getenv("CUDA_INJECTION64_PATH");
-  if (path == nullptr) return;
-  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  const auto initialize = reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"));
-  if (initialize() != 1) std::abort();
-  void* const cupti = dlopen(std::getenv("CGTREE_CHECK_CUPTI"), RTLD_NOW | RTLD_LOCAL);
-  if (cupti != nullptr) fake_call = reinterpret_cast<FakeCall>(dlsym(cupti, "fake_cupti_call"));
+template <typename Function>
+Function* get(Way way, Function* linked, const char* symbol, const char* name) {
+  void* address = nullptr;
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (way == Way::kDlsym) address = dlsym(library, symbol);
+  if (way == Way::kEntryPoint) {
+    const auto entry_point =
+        reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(library, "cuGetProcAddress_v2"));
+    entry_point(name, &address, CUDA_VERSION, 0, nullptr);
+  }
+  return way == Way::kLinked ? linked : reinterpret_cast<Function*>(address);
 }
 
-template <typename Handle>
-Handle handle(std::uintptr_t value) {
-  return reinterpret_cast<Handle>(value);
-}
+#define GET(symbol, name) get(way, &symbol, #symbol, name)
 
 }  // namespace
 
 // Outside of a namespace without a name, so that a stack names it.
-void capture(bool has_fault) {
-  if (fake_call == nullptr) return;
-  const auto stream = handle<CUstream>(0x500);
-  auto graph = handle<CUgraph>(0x100);
-  auto exec = handle<CUgraphExec>(0x300);
-  CALL(cuStreamBeginCapture_v2, 0, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-  cuMemcpyBatchAsync_params copy = {};
-  copy.hStream = stream;
-  fake_call(CUPTI_DRIVER_TRACE_CBID_cuMemcpyBatchAsync, "cuMemcpyBatchAsync", &copy,
-            has_fault ? 900 : 0);
-  CALL(cuStreamEndCapture, 0, stream, &graph);
-  CALL(cuGraphInstantiateWithFlags, 0, &exec, graph, 0);
-  CALL(cuGraphLaunch, 0, exec, stream);
+void capture(Way way, bool has_fault) {
+  CUstream const stream = reinterpret_cast<CUstream>(std::uintptr_t{0x500});
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  GET(cuInit, "cuInit")(0);
+  GET(cuStreamBeginCapture_v2, "cuStreamBeginCapture")(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+  GET(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync")
+  (nullptr, nullptr, nullptr, has_fault ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : 0, nullptr,
+   nullptr, 0, stream);
+  GET(cuStreamEndCapture, "cuStreamEndCapture")(stream, &graph);
+  GET(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags")(&exec, graph, 0);
+  GET(cuGraphLaunch, "cuGraphLaunch")(exec, stream);
 }
 
 int main(int argc, char** argv) {
-  start_cuda();
+  Way way = Way::kLinked;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word == "refused") capture(/*has_fault=*/true);
-    if (word == "clean") capture(/*has_fault=*/false);
+    if (word == "by_dlsym") way = Way::kDlsym;
+    if (word == "by_entry_point") way = Way::kEntryPoint;
+    if (word == "refused") capture(way, /*has_fault=*/true);
+    if (word == "clean") capture(way, /*has_fault=*/false);
     if (word == "fork") {
       const pid_t child = fork();
       if (child == 0) std::exit(0);
       waitpid(child, nullptr, 0);
+    }
+    if (word == "next") {  // looked up from this program, as the real dlsym() does
+      void* const found = dlsym(RTLD_NEXT, "main");
+      return found == nullptr ? 0 : 1;
     }
     if (word == "abort") std::abort();
     if (word == "leave") _exit(0);

@@ -1,7 +1,8 @@
-// Callbacks of recorded calls become events of the ledger.
+// Recorded calls of the driver become events of the ledger.
+#define __CUDA_API_VERSION_INTERNAL  // declares all versions of functions
 #include "check/cuda/watch.h"
 
-#include <cupti.h>
+#include <cuda.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,43 +42,32 @@ class WatchTest : public ::testing::Test {
       const bool is_in = address - older_.address < older_.bytes;
       return is_in ? older_ : BlockRange{};
     };
-    questions.watch = [this](Calls calls, bool is_wanted) {
-      if (calls == Calls::kWork) is_work_watched_.push_back(is_wanted);
-      if (calls == Calls::kLaunches) are_launches_watched_.push_back(is_wanted);
-      if (calls == Calls::kMemory) ++memory_;
-    };
     return questions;
   }
 
-  // Makes both callbacks of a call.
-  void call(CUpti_CallbackId id, const char* name, const void* params, int result = 0) {
-    begin(id, name, params);
-    end(id, name, params, result);
-  }
-  void begin(CUpti_CallbackId id, const char* name, const void* params) {
-    CUpti_CallbackData data = data_of(name, params);
-    data.callbackSite = CUPTI_API_ENTER;
-    watch_.on_call(id, data);
-  }
-  void end(CUpti_CallbackId id, const char* name, const void* params, int result = 0) {
-    CUpti_CallbackData data = data_of(name, params);
-    data.callbackSite = CUPTI_API_EXIT;
-    data.functionReturnValue = &result;
-    watch_.on_call(id, data);
-  }
-  CUpti_CallbackData data_of(const char* name, const void* params) {
-    CUpti_CallbackData data = {};
-    data.functionName = name;
-    data.functionParams = params;
-    data.correlationData = &shared_;
-    return data;
-  }
+  // Makes calls of a function, with its parameters.
+  template <typename Function>
+  struct Recorded;
+  template <typename... Parameters>
+  struct Recorded<CUresult(Parameters...)> {
+    WatchTest& test;
+    const Call& call;
 
-#define CALL(function, result, ...)                                       \
-  do {                                                                    \
-    const function##_params params = {__VA_ARGS__};                       \
-    call(CUPTI_DRIVER_TRACE_CBID_##function, #function, &params, result); \
-  } while (false)
+    void run(int result, Parameters... parameters) {
+      begin(parameters...);
+      end(result, parameters...);
+    }
+    void begin(Parameters... parameters) { tell(nullptr, parameters...); }
+    void end(int result, Parameters... parameters) { tell(&result, parameters...); }
+    void tell(const int* result, Parameters... parameters) {
+      const void* const addresses[] = {&parameters...};
+      if (test.watch_.wants(call.does))
+        test.watch_.on_call({call, addresses, &test.shared_, result});
+    }
+  };
+
+#define RECORDED(function) (Recorded<decltype(::function)>{*this, kCalls[index_of(#function)]})
+#define CALL(function, result, ...) RECORDED(function).run(result, __VA_ARGS__)
 
   void begin_capture() {
     CALL(cuStreamBeginCapture_v2, 0, stream_, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -95,6 +85,12 @@ class WatchTest : public ::testing::Test {
     CALL(cuMemAlloc_v2, 0, &address, 4096);
   }
 
+  // Memory is watched from the first graph on.
+  void watch_memory() {
+    begin_capture();
+    end_capture();
+  }
+
   static NodeContents kernel(std::uintptr_t address) {
     NodeContents node;
     node.node = static_cast<NodeHandle>(0x900);
@@ -109,11 +105,8 @@ class WatchTest : public ::testing::Test {
   std::vector<FindingKind> found_;
   std::vector<NodeContents> nodes_;
   std::string why_;
-  std::vector<bool> is_work_watched_;
-  std::vector<bool> are_launches_watched_;
   BlockRange older_;
   int asked_ = 0;
-  int memory_ = 0;
   int prepared_ = 0;
   bool is_capturing_ = false;
   std::uint64_t shared_ = 0;
@@ -124,6 +117,7 @@ class WatchTest : public ::testing::Test {
 };
 
 TEST_F(WatchTest, AllocationsFreesAndLaunchesAreSeen) {
+  watch_memory();
   allocate();
   nodes_ = {kernel(kBuffer)};
   begin_capture();
@@ -135,11 +129,9 @@ TEST_F(WatchTest, AllocationsFreesAndLaunchesAreSeen) {
   EXPECT_TRUE(found_.empty());  // the free has failed
   CALL(cuMemFree_v2, 0, kBuffer);
   EXPECT_TRUE(found_.empty());
-  const cuGraphLaunch_params params = {exec_, stream_};
-  begin(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch, "cuGraphLaunch", &params);  // and it may not end
+  RECORDED(cuGraphLaunch).begin(exec_, stream_);  // and it may not end
   EXPECT_EQ(std::vector{FindingKind::kFreed}, found_);
   EXPECT_EQ(1, prepared_);
-  EXPECT_EQ(1, memory_);
 }
 
 TEST_F(WatchTest, TheDriverIsAskedForMemoryFromBeforeTheFirstGraph) {
@@ -158,27 +150,18 @@ TEST_F(WatchTest, TheDriverIsAskedForMemoryFromBeforeTheFirstGraph) {
   EXPECT_EQ(std::vector{FindingKind::kFreed}, found_);
 }
 
-TEST_F(WatchTest, LaunchesAreWatchedWhileTheyMatter) {
-  allocate();
-  nodes_ = {kernel(kBuffer)};
-  EXPECT_TRUE(are_launches_watched_.empty());
+TEST_F(WatchTest, CallsOfMemoryMatterFromTheFirstGraphOn) {
+  EXPECT_FALSE(watch_.wants(Does::kAllocate));
+  EXPECT_FALSE(watch_.wants(Does::kUnmap));
+  EXPECT_TRUE(watch_.wants(Does::kInstantiate));
   instantiate();
-  EXPECT_EQ(std::vector{true}, are_launches_watched_);
-  for (int i = 0; i < 10'000; ++i)
-    launch();
-  EXPECT_EQ((std::vector{true, false}), are_launches_watched_);
-  CALL(cuMemFree_v2, 0, kBuffer);
-  EXPECT_EQ((std::vector{true, false, true}), are_launches_watched_);
-  CALL(cuGraphExecDestroy, 0, exec_);
-  launch();
-  EXPECT_EQ((std::vector{true, false, true, false}), are_launches_watched_);
-  watch_.expect_blocks();
-  launch();
-  EXPECT_TRUE(are_launches_watched_.back());
+  EXPECT_TRUE(watch_.wants(Does::kAllocate));
+  EXPECT_TRUE(watch_.wants(Does::kUnmap));
 }
 
 // Each way to get memory, and the way to give it back.
 TEST_F(WatchTest, EachKindOfMemoryIsFollowed) {
+  watch_memory();
   nodes_ = {kernel(kBuffer + 8)};
   CUdeviceptr address = kBuffer;
   void* const pointer = handle<void*>(kBuffer);
@@ -236,6 +219,7 @@ TEST_F(WatchTest, MemoryOfNodesIsNoMemoryOfTheProgram) {
 }
 
 TEST_F(WatchTest, AFreeThatBecomesANodeFreesNothing) {
+  watch_memory();
   allocate();
   nodes_ = {kernel(kBuffer)};
   instantiate();
@@ -249,47 +233,48 @@ TEST_F(WatchTest, AFreeThatBecomesANodeFreesNothing) {
 }
 
 TEST_F(WatchTest, AnExecutableIsGoneWhenItsDestructionBegins) {
+  watch_memory();
   allocate();
   nodes_ = {kernel(kBuffer)};
   instantiate();
-  const cuGraphExecDestroy_params params = {exec_};
-  begin(CUPTI_DRIVER_TRACE_CBID_cuGraphExecDestroy, "cuGraphExecDestroy", &params);
+  RECORDED(cuGraphExecDestroy).begin(exec_);
   instantiate();  // on another thread, with the same handle
-  end(CUPTI_DRIVER_TRACE_CBID_cuGraphExecDestroy, "cuGraphExecDestroy", &params);
+  RECORDED(cuGraphExecDestroy).end(0, exec_);
   CALL(cuMemFree_v2, 0, kBuffer);
   launch();
   EXPECT_EQ(std::vector{FindingKind::kFreed}, found_);
 }
 
 TEST_F(WatchTest, AFreeThatReturnsLateFreesNothingElse) {
+  watch_memory();
   allocate();
-  const cuMemFree_v2_params params = {kBuffer};
-  begin(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, "cuMemFree_v2", &params);
+  RECORDED(cuMemFree_v2).begin(kBuffer);
   const std::uint64_t shared = shared_;
   allocate();  // on another thread
   nodes_ = {kernel(kBuffer)};
   instantiate();
   shared_ = shared;
-  end(CUPTI_DRIVER_TRACE_CBID_cuMemFree_v2, "cuMemFree_v2", &params);
+  RECORDED(cuMemFree_v2).end(0, kBuffer);
   launch();
   EXPECT_TRUE(found_.empty());
 }
 
-TEST_F(WatchTest, WorkIsWatchedWhileACaptureIsOpen) {
+TEST_F(WatchTest, WorkMattersWhileACaptureIsOpen) {
+  EXPECT_FALSE(watch_.wants(Does::kWork));
   begin_capture();
+  EXPECT_TRUE(watch_.wants(Does::kWork));
   end_capture();
+  EXPECT_FALSE(watch_.wants(Does::kOrder));
   begin_capture();
   end_capture(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
-  EXPECT_EQ((std::vector{true, false, true}), is_work_watched_);
+  EXPECT_TRUE(watch_.wants(Does::kWork));
   end_capture(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  EXPECT_EQ((std::vector{true, false, true, false}), is_work_watched_);
+  EXPECT_FALSE(watch_.wants(Does::kWork));
 }
 
 TEST_F(WatchTest, ACallThatIsRefusedIsSeen) {
   begin_capture();
-  cuMemcpyBatchAsync_params copy = {};
-  copy.hStream = stream_;
-  call(CUPTI_DRIVER_TRACE_CBID_cuMemcpyBatchAsync, "cuMemcpyBatchAsync", &copy, 900);
+  CALL(cuMemcpyBatchAsync_v2, 900, nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0, stream_);
   end_capture();
   instantiate();
   EXPECT_EQ(std::vector{FindingKind::kRefused}, found_);
@@ -297,27 +282,24 @@ TEST_F(WatchTest, ACallThatIsRefusedIsSeen) {
 
 TEST_F(WatchTest, WorkOnTheLegacyStreamIsSeen) {
   begin_capture();
-  cuLaunchKernel_params launched = {};
-  launched.hStream = stream_;
-  call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", &launched);
-  launched.hStream = nullptr;
-  call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, "cuLaunchKernel_ptsz", &launched);
-  std::thread([&] {
-    call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", &launched);
-  }).join();
+  const auto launch_kernel = [&](CUstream stream) {
+    CALL(cuLaunchKernel, 0, nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+  };
+  launch_kernel(stream_);
+  CALL(cuLaunchKernel_ptsz, 0, nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  std::thread([&] { launch_kernel(nullptr); }).join();
   CALL(cuEventRecord, 0, nullptr, nullptr);
   end_capture();
   instantiate();
   EXPECT_TRUE(found_.empty());
   begin_capture();
   CUlaunchConfig config = {};
-  const cuLaunchKernelEx_params extended = {&config, nullptr, nullptr, nullptr};
-  call(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, "cuLaunchKernelEx", &extended);
+  CALL(cuLaunchKernelEx, 0, &config, nullptr, nullptr, nullptr);
   end_capture();
   instantiate();
   EXPECT_EQ(std::vector{FindingKind::kLegacy}, found_);
   begin_capture();
-  call(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoD_v2, "cuMemcpyHtoD_v2", nullptr);
+  CALL(cuMemcpyHtoD_v2, 0, 0, nullptr, 0);
   end_capture();
   instantiate();
   EXPECT_EQ((std::vector{FindingKind::kLegacy, FindingKind::kLegacy}), found_);
@@ -343,6 +325,7 @@ TEST_F(WatchTest, TheDriverSaysWhichMemoryOfCopiesIsPageable) {
 }
 
 TEST_F(WatchTest, ANodeThatIsPatchedIsForgotten) {
+  watch_memory();
   allocate();
   nodes_ = {kernel(kBuffer)};
   instantiate();
@@ -362,6 +345,7 @@ TEST_F(WatchTest, AGraphThatCannotBeReadIsSaidOnce) {
 }
 
 TEST_F(WatchTest, ItMayBeStopped) {
+  watch_memory();
   allocate();
   nodes_ = {kernel(kBuffer)};
   instantiate();
@@ -372,15 +356,8 @@ TEST_F(WatchTest, ItMayBeStopped) {
 }
 
 TEST(CallsTest, NoneIsListedTwice) {
-  std::vector<CUpti_CallbackId> all;
-  for (const auto& [calls, least] : std::vector<std::pair<Calls, std::size_t>>{
-           {Calls::kGraphs, 23}, {Calls::kMemory, 13}, {Calls::kLaunches, 2}, {Calls::kWork, 66}}) {
-    const std::vector<CUpti_CallbackId> some = driver_calls(calls);
-    EXPECT_GE(some.size(), least);
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  std::ranges::sort(all);
-  EXPECT_EQ(all.end(), std::ranges::adjacent_find(all));
+  for (std::size_t i = 0; i < std::size(kCalls); ++i)
+    EXPECT_EQ(i, index_of(kCalls[i].name)) << kCalls[i].name;
 }
 
 }  // namespace
