@@ -26,8 +26,7 @@ Time day_of(Time now) noexcept {
 void add(Blocks& blocks, Time time, const char* line) {
   char action[16] = {};
   char rest[512] = {};
-  unsigned long long address = 0;
-  unsigned long long bytes = 0;
+  unsigned long long address = 0, bytes = 0;
   if (std::sscanf(line, "%15[^,],%llx,%llu,%511[^\n]", action, &address, &bytes, rest) < 3) return;
   const std::string_view kind = action;
   if (kind == "kept") blocks.kept.push_back({address, bytes});
@@ -62,10 +61,15 @@ Blocks read_rmm_log(std::string_view text, Time now) {
       continue;
     }
     const Time time = today + ((hours * 60 + minutes) * 60 + seconds) * kSecond + fraction;
-    add(blocks, time > now ? time - kDay : time, &line[end]);  // written before midnight
+    add(blocks, time, &line[end]);
   }
-  for (BlockEvent& event : blocks.events)
-    event.where.clear();  // a stream
+  Time later = now;  // from the last row back, a jump ahead is a midnight
+  for (auto event = blocks.events.rbegin(); event != blocks.events.rend(); ++event) {
+    while (event->time > later + kSecond)  // rows of threads may change places
+      event->time -= kDay;
+    later = std::min(later, event->time);
+    event->where.clear();  // a stream
+  }
   std::ranges::stable_sort(blocks.events, {}, &BlockEvent::time);
   return blocks;
 }

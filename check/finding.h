@@ -48,7 +48,7 @@ struct Finding {
   std::string place;       // "parameter 2 (byte 8)", "the source"
   std::uintptr_t address = 0;
   std::string memory;               // "byte 16 of 4096 bytes of cuMemAlloc_v2"
-  std::string call;                 // that freed, was refused, or ran at once; with its result
+  std::string call;                 // the call that freed, failed or ran at once; with its result
   StackId called = StackId::kNone;  // from where
   std::string again;                // kReused: the new allocation
   StackId allocated = StackId::kNone;

@@ -10,13 +10,13 @@
 namespace cgtree::graph_check {
 namespace {
 
-// Fewer of a kind are no remark.
+// A remark has at least as many of its kind.
 constexpr std::uint64_t kLeastRecaptures = 8;
 constexpr std::uint64_t kMostLaunchesOfRecaptured = 4;  // on average
 constexpr std::uint64_t kLeastReplaced = 16;
 constexpr std::size_t kMostEnded = 4'096;
 
-// Mixes a number into a hash. Source: FNV-1a, with words in place of bytes.
+// Mixes a number into a hash. Source: FNV-1a, with words for bytes.
 std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
   return (hash ^ word) * 0x100000001b3;
 }
@@ -44,7 +44,7 @@ std::string_view name(FindingKind kind) noexcept {
 }
 
 std::uint64_t Ledger::allocate(std::uintptr_t address, std::size_t bytes, const char* call,
-                               bool is_mapping, const TakeStack& take) {
+                               MemoryKind kind, const TakeStack& take) {
   if (bytes == 0) return 0;
   // Another thread has freed the memory that was here, and its call has not returned yet.
   for (auto found = allocation_of(address + bytes - 1);
@@ -52,11 +52,9 @@ std::uint64_t Ledger::allocate(std::uintptr_t address, std::size_t bytes, const 
        found = allocation_of(address + bytes - 1)) {
     take_away(found, call, take);
   }
-  Allocation made{bytes, next_allocation_++, call, is_mapping, {}};
-  if (!gone_.empty()) restore(address, bytes, made, take);
-  const std::uint64_t number = made.number;
-  allocations_[address] = std::move(made);
-  return number;
+  Allocation& made = allocations_[address] = {bytes, next_allocation_++, call, kind, {}};
+  note_again(address, made, take);
+  return made.number;
 }
 
 std::uint64_t Ledger::number_at(std::uintptr_t address) const noexcept {
@@ -67,7 +65,8 @@ std::uint64_t Ledger::number_at(std::uintptr_t address) const noexcept {
 void Ledger::free(std::uintptr_t address, std::uint64_t number, const char* call,
                   const TakeStack& take) {
   const auto found = allocations_.find(address);
-  if (found != allocations_.end() && found->second.number == number) take_away(found, call, take);
+  if (found == allocations_.end() || found->second.number != number) return;
+  if (found->second.kind != MemoryKind::kOfNode) take_away(found, call, take);
 }
 
 // An allocation that the driver has told may be a mapping.
@@ -75,7 +74,7 @@ void Ledger::unmap(std::uintptr_t address, std::size_t bytes, const char* call,
                    const TakeStack& take) {
   for (auto next = allocations_.lower_bound(address);
        next != allocations_.end() && next->first + next->second.bytes <= address + bytes;) {
-    next->second.is_mapping = true;
+    next->second.kind = MemoryKind::kMapping;
     take_away(next++, call, take);
   }
 }
@@ -90,55 +89,60 @@ Ledger::Allocations::const_iterator Ledger::allocation_of(std::uintptr_t address
 
 void Ledger::take_away(Allocations::const_iterator allocation, const char* call,
                        const TakeStack& take) {
-  std::vector<Exec*> users;
-  for (const std::uint32_t number : allocation->second.users)
-    if (const auto found = by_number_.find(number); found != by_number_.end())
-      users.push_back(found->second);
-  if (!users.empty()) {
-    const std::uintptr_t begin = allocation->first;
-    const std::size_t bytes = allocation->second.bytes;
-    gone_.push_back({begin, allocation->second, call, take(), false, "", {}});
-    for (Exec* const user : users) {
-      const auto overlaps = [&](const Word& word) { return word.overlaps(begin, bytes); };
-      if (std::ranges::none_of(user->words, overlaps)) continue;
-      user->stale.push_back({gone_.size() - 1, kNone, user->launches});
+  const auto memory = allocations_.extract(allocation);
+  std::shared_ptr<Gone> gone;
+  for (const std::uint32_t number : memory.mapped().users) {
+    const auto user = by_number_.find(number);
+    if (user == by_number_.end()) continue;
+    if (gone == nullptr) {
+      std::erase_if(gone_, [](const auto& other) { return other.use_count() == 1; });
+      gone_.push_back(gone = std::make_shared<Gone>(memory.key(), memory.mapped(), call, take()));
     }
+    Exec& exec = *user->second;
+    if (lost(exec, *gone).empty()) continue;
+    exec.stale.push_back({gone, kNone, exec.launches});
   }
-  allocations_.erase(allocation);
 }
 
-// A mapping at the place of one that was unmapped gives the range back to its graphs: a program
-// chooses where it maps.
-void Ledger::restore(std::uintptr_t address, std::size_t bytes, const Allocation& by,
-                     const TakeStack& take) {
-  for (Gone& gone : gone_) {
+// Returns the words of an executable that lie in memory that is gone. A mapping at the place of one
+// that was unmapped gives the range back to its graphs: a program chooses where it maps.
+std::vector<const Ledger::Word*> Ledger::lost(const Exec& exec, const Gone& gone) const {
+  std::vector<const Word*> words;
+  for (const Word& word : exec.words) {
+    if (!word.overlaps(gone.address, gone.memory.bytes)) continue;
+    const auto now = allocation_of(word.address);
+    const bool is_back = gone.memory.kind == MemoryKind::kMapping && now != allocations_.end() &&
+                         now->second.kind == MemoryKind::kMapping;
+    if (!is_back) words.push_back(&word);
+  }
+  return words;
+}
+
+void Ledger::note_again(std::uintptr_t address, const Allocation& by, const TakeStack& take) {
+  for (const auto& gone : gone_) {
     const bool overlaps =
-        gone.address < address + bytes && address < gone.address + gone.memory.bytes;
-    if (!overlaps || gone.is_restored || !gone.again.empty()) continue;
-    if (gone.memory.is_mapping && by.is_mapping) {
-      gone.is_restored =
-          address <= gone.address && gone.address + gone.memory.bytes <= address + bytes;
-      continue;
-    }
-    gone.again = str_format("{} bytes of {} at {:#x}", bytes, by.call, address);
-    gone.allocated = take();
+        gone->address < address + by.bytes && address < gone->address + gone->memory.bytes;
+    const bool is_back = gone->memory.kind == by.kind && by.kind == MemoryKind::kMapping;
+    if (!overlaps || is_back || !gone->again.empty()) continue;
+    gone->again = str_format("{} bytes of {} at {:#x}", by.bytes, by.call, address);
+    gone->allocated = take();
   }
 }
 
-void Ledger::begin_capture(StreamKey stream, std::uint64_t thread, StackId stack) {
-  captures_[stream] = {thread, {0, stack, {}, {}}};
+// A body or a part of a graph may be captured to a graph that is there.
+void Ledger::begin_capture(StreamKey stream, std::uint64_t thread, StackId stack,
+                           GraphHandle into) {
+  const auto found = graphs_.find(into);
+  Capture& capture = captures_[stream] = {thread, found == graphs_.end() ? Graph() : found->second};
+  if (capture.graph.captured == StackId::kNone) capture.graph.captured = stack;
 }
 
 void Ledger::end_capture(StreamKey stream, GraphHandle graph) {
   const auto found = captures_.find(stream);
   if (found == captures_.end()) return;
   if (graph != GraphHandle::kNull) {
-    Graph& made = graph_of(graph);
-    auto& [number, captured, refused, legacy] = found->second.graph;
-    // A body or a part of a graph may be captured to a graph that is there.
-    if (made.captured == StackId::kNone) made.captured = captured;
-    std::ranges::move(refused, std::back_inserter(made.refused));
-    std::ranges::move(legacy, std::back_inserter(made.legacy));
+    graphs_[graph] = std::move(found->second.graph);
+    static_cast<void>(graph_of(graph));  // numbers it
   }
   captures_.erase(found);
 }
@@ -147,7 +151,8 @@ void Ledger::refuse(StreamKey stream, std::uint64_t thread, std::string call,
                     const TakeStack& take) {
   auto found = captures_.find(stream);
   if (found == captures_.end()) found = capture_of(thread);
-  if (found == captures_.end() && captures_.size() == 1) found = captures_.begin();
+  const bool is_only = captures_.size() == 1 && stream != StreamKey();
+  if (found == captures_.end() && is_only) found = captures_.begin();
   if (found != captures_.end()) found->second.graph.refused.push_back({std::move(call), take()});
 }
 
@@ -207,13 +212,13 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
   exec.stale.clear();
   for (const auto& [address, bytes] : contents.older)
     if (allocation_of(address) == allocations_.end())
-      allocations_[address] = {bytes, next_allocation_++, "memory", false, {}};
-  std::vector<NodeMemory> own;
+      allocations_[address] = {bytes, next_allocation_++, "memory", MemoryKind::kPlain, {}};
   std::vector<std::uintptr_t> unfreed;
   for (const NodeContents& node : contents.nodes) {
     if (!node.is_decoded) ++totals_.unread_nodes;
     if (node.type == NodeType::kAllocation && !node.memory.empty()) {
-      own.push_back(node.memory[0]);
+      allocate(node.memory[0].address, node.memory[0].bytes, "a node", MemoryKind::kOfNode,
+               [&] { return exec.made; });
       unfreed.push_back(node.memory[0].address);
     }
     if (node.type == NodeType::kFree && !node.memory.empty()) {
@@ -225,7 +230,7 @@ void Ledger::read(Exec& exec, const Graph& graph, GraphContents contents, Time n
     const auto number = static_cast<std::uint32_t>(exec.nodes.size() - 1);
     if (node.type == NodeType::kKernel) read_kernel(exec, number, node);
     if (node.type == NodeType::kMemcpy || node.type == NodeType::kMemset)
-      read_memory(exec, number, node, contents, own);
+      read_memory(exec, number, node, contents);
   }
   totals_.nodes += contents.nodes.size();
   exec.unfreed = unfreed.size();
@@ -258,18 +263,14 @@ void Ledger::read_kernel(Exec& exec, std::uint32_t node, const NodeContents& con
   }
 }
 
-// Until a launch the driver does not know the memory that the graph's own nodes allocate.
 void Ledger::read_memory(Exec& exec, std::uint32_t node, const NodeContents& contents,
-                         const GraphContents& all, std::span<const NodeMemory> own) {
+                         const GraphContents& all) {
   for (std::size_t i = 0; i < contents.memory.size(); ++i) {
     const auto& [address, bytes, is_written] = contents.memory[i];
     const Word word{address, bytes, node, static_cast<std::uint16_t>(i), 0};
-    const auto is_own = [&](const NodeMemory& memory) {
-      return word.overlaps(memory.address, memory.bytes);
-    };
     if (const auto memory = allocation_of(address); memory != allocations_.end()) {
       refer(exec, word, memory->second);
-    } else if (all.pageable.contains(address) && std::ranges::none_of(own, is_own)) {
+    } else if (all.pageable.contains(address)) {
       Finding finding = finding_of(exec, FindingKind::kPageable);
       describe(exec, word, finding);
       finding.memory = str_format("{} bytes of pageable host memory", bytes);
@@ -281,6 +282,7 @@ void Ledger::read_memory(Exec& exec, std::uint32_t node, const NodeContents& con
 // An allocation keeps the number of each executable once, and is cleared of those that are gone
 // before its list would grow.
 void Ledger::refer(Exec& exec, const Word& word, const Allocation& memory) {
+  if (memory.kind == MemoryKind::kOfNode) return;
   exec.words.push_back(word);
   std::vector<std::uint32_t>& users = memory.users;
   if (!users.empty() && users.back() == exec.number) return;
@@ -307,8 +309,12 @@ std::set<std::uintptr_t> Ledger::unknown_words(std::span<const NodeContents> nod
 void Ledger::forget_node(ExecHandle handle, NodeHandle node) {
   Exec* const exec = find(handle);
   if (exec == nullptr) return;
-  const auto forgotten = std::erase_if(
-      exec->words, [&](const Word& word) { return exec->nodes[word.node].handle == node; });
+  // Unknown nodes are those of child graphs, and of the graph before an update.
+  const auto known = std::ranges::find(exec->nodes, node, &Node::handle);
+  const bool is_all = known == exec->nodes.end() || known->type == NodeType::kChildGraph;
+  const auto forgotten = std::erase_if(exec->words, [&](const Word& word) {
+    return is_all || exec->nodes[word.node].handle == node;
+  });
   if (forgotten > 0) ++totals_.forgotten_nodes;
 }
 
@@ -321,15 +327,6 @@ void Ledger::destroy_exec(ExecHandle handle) {
   if (expects_blocks_) ended_.push_back(std::move(found->second));
   if (ended_.size() > kMostEnded) ended_.pop_front();
   execs_.erase(found);
-}
-
-// The host does not launch executables that are made for launches by the device.
-bool Ledger::is_unlaunched(const Exec& exec) noexcept {
-  return exec.launches == 0 && (exec.flags & kDeviceLaunch) == 0;
-}
-
-void Ledger::destroy_graph(GraphHandle graph) {
-  graphs_.erase(graph);
 }
 
 void Ledger::launch(ExecHandle handle, Time now) {
@@ -387,18 +384,14 @@ void Ledger::describe(const Exec& exec, const Word& word, Finding& finding) cons
 
 void Ledger::tell_stale(Exec& exec) {
   for (Stale& stale : exec.stale) {
-    const Gone& gone = gone_[stale.gone];
-    if (gone.is_restored) continue;
+    const Gone& gone = *stale.gone;
     if (stale.finding == kNone) {
-      Finding finding =
-          finding_of(exec, gone.memory.is_mapping ? FindingKind::kUnmapped : FindingKind::kFreed);
-      const Word* first = nullptr;
-      for (const Word& word : exec.words) {
-        if (!word.overlaps(gone.address, gone.memory.bytes)) continue;
-        if (first == nullptr || word.node < first->node) first = &word;
-        ++finding.words;
-      }
-      if (first == nullptr) continue;  // patched since
+      const std::vector<const Word*> words = lost(exec, gone);
+      if (words.empty()) continue;  // patched since
+      const bool is_mapping = gone.memory.kind == MemoryKind::kMapping;
+      Finding finding = finding_of(exec, is_mapping ? FindingKind::kUnmapped : FindingKind::kFreed);
+      finding.words = words.size();
+      const Word* const first = *std::ranges::min_element(words, {}, &Word::node);
       describe(exec, *first, finding);
       finding.memory = str_format("byte {} of {} bytes of {}", first->address - gone.address,
                                   gone.memory.bytes, gone.memory.call);
@@ -560,10 +553,9 @@ LedgerTotals Ledger::totals() const {
   totals.alive = execs_.size();
   for (const auto& [handle, exec] : execs_) {
     totals.bytes_alive += exec->bytes;
-    const bool is_dangling = std::ranges::any_of(exec->stale, [&](const Stale& stale) {
-      return stale.finding == kNone && !gone_[stale.gone].is_restored;
+    totals.dangling += std::ranges::any_of(exec->stale, [&](const Stale& stale) {
+      return stale.finding == kNone && !lost(*exec, *stale.gone).empty();
     });
-    totals.dangling += is_dangling;
   }
   return totals;
 }

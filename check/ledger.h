@@ -48,6 +48,10 @@ struct StreamKey {
   auto operator<=>(const StreamKey&) const = default;
 };
 
+// Mappings come back where the program maps them again; the memory of a node belongs to its graph,
+// and is there again at each launch.
+enum class MemoryKind : std::uint8_t { kPlain, kMapping, kOfNode };
+
 // A range of memory.
 struct BlockRange {
   std::uintptr_t address = 0;
@@ -93,10 +97,9 @@ struct LedgerTotals {
 class Ledger {
  public:
   // `call` is the name of the function, which is a literal or outlives the ledger. A range that
-  // overlaps others replaces them. `is_mapping`: unmapping gives it back. Returns a number that no
-  // other allocation has.
+  // overlaps others replaces them. Returns a number that no other allocation has.
   std::uint64_t allocate(std::uintptr_t address, std::size_t bytes, const char* call,
-                         bool is_mapping, const TakeStack& take);
+                         MemoryKind kind, const TakeStack& take);
   // Returns the number of the allocation that begins at the address, or 0. The range that the
   // driver tells may be larger than an allocation: a block of a pool.
   std::uint64_t number_at(std::uintptr_t address) const noexcept;
@@ -105,11 +108,13 @@ class Ledger {
   // Unmaps all mappings in the range.
   void unmap(std::uintptr_t address, std::size_t bytes, const char* call, const TakeStack& take);
 
-  void begin_capture(StreamKey stream, std::uint64_t thread, StackId stack);
+  // `into` is null, or a graph that is there.
+  void begin_capture(StreamKey stream, std::uint64_t thread, StackId stack,
+                     GraphHandle into = GraphHandle::kNull);
   // `graph` is null for a capture that failed.
   void end_capture(StreamKey stream, GraphHandle graph);
   // The next two are of calls while captures are open. The capture is that of the stream, or of the
-  // thread, or the only one.
+  // thread, or, of a call with a stream, the only one.
   void refuse(StreamKey stream, std::uint64_t thread, std::string call, const TakeStack& take);
   void use_legacy_stream(std::uint64_t thread, const char* call, const TakeStack& take);
   std::size_t open_captures() const noexcept { return captures_.size(); }
@@ -121,7 +126,7 @@ class Ledger {
   // A node of `exec` was given other parameters: it is not looked at any more.
   void forget_node(ExecHandle exec, NodeHandle node);
   void destroy_exec(ExecHandle exec);
-  void destroy_graph(GraphHandle graph);
+  void destroy_graph(GraphHandle graph) { graphs_.erase(graph); }
   void launch(ExecHandle exec, Time now);
   void refuse_launch(ExecHandle exec, std::string call, const TakeStack& take);
 
@@ -166,7 +171,7 @@ class Ledger {
     std::size_t bytes = 0;
     std::uint64_t number = 0;
     const char* call = "";
-    bool is_mapping = false;
+    MemoryKind kind = MemoryKind::kPlain;
     mutable std::vector<std::uint32_t> users;  // numbers of executables; some may be gone
   };
   // Memory that executables refer to, and that is gone.
@@ -175,12 +180,11 @@ class Ledger {
     Allocation memory;
     std::string call;
     StackId called = StackId::kNone;
-    bool is_restored = false;  // mapped again
-    std::string again;         // allocated again, as this
+    std::string again;  // allocated again, as this
     StackId allocated = StackId::kNone;
   };
   struct Stale {
-    std::size_t gone;        // gone_[gone]
+    std::shared_ptr<const Gone> gone;
     std::size_t finding;     // findings_[finding], or kNone
     std::uint64_t from = 0;  // launches of the executable when it was freed
   };
@@ -239,22 +243,25 @@ class Ledger {
   Exec* find(ExecHandle handle) const noexcept;
   Allocations::const_iterator allocation_of(std::uintptr_t address) const noexcept;
   void take_away(Allocations::const_iterator allocation, const char* call, const TakeStack& take);
-  void restore(std::uintptr_t address, std::size_t bytes, const Allocation& by,
-               const TakeStack& take);
+  void note_again(std::uintptr_t address, const Allocation& by, const TakeStack& take);
+  std::vector<const Word*> lost(const Exec& exec, const Gone& gone) const;
   void read(Exec& exec, const Graph& graph, GraphContents contents, Time now);
   void read_kernel(Exec& exec, std::uint32_t node, const NodeContents& contents);
   void read_memory(Exec& exec, std::uint32_t node, const NodeContents& contents,
-                   const GraphContents& all, std::span<const NodeMemory> own);
+                   const GraphContents& all);
   void refer(Exec& exec, const Word& word, const Allocation& memory);
   void tell_stale(Exec& exec);
   Finding finding_of(const Exec& exec, FindingKind kind) const;
   void describe(const Exec& exec, const Word& word, Finding& finding) const;
   void tell_events(const Graph& graph, const Exec& exec);
-  static bool is_unlaunched(const Exec& exec) noexcept;
+  // The host does not launch executables that are made for launches by the device.
+  static bool is_unlaunched(const Exec& exec) noexcept {
+    return exec.launches == 0 && (exec.flags & kDeviceLaunch) == 0;
+  }
   std::size_t add(Finding finding);
 
   Allocations allocations_;
-  std::deque<Gone> gone_;
+  std::vector<std::shared_ptr<Gone>> gone_;  // those that executables have, and some more
   Captures captures_;
   std::unordered_map<GraphHandle, Graph> graphs_;
   std::unordered_map<ExecHandle, std::unique_ptr<Exec>> execs_;

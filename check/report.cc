@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 #include "base/format.h"
 
@@ -18,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMostFramesOfTable = 6;
+constexpr std::size_t kMostEntries = 20;  // of a kind: a parent may read the table late
 constexpr double kMebibyte = 1 << 20;
 constexpr std::string_view kMeanings[kFindingKinds] = {
     "a graph was launched after memory that it refers to was freed",
@@ -111,12 +111,13 @@ std::string table(const Process& process, const std::vector<Finding>& findings,
                     static_cast<std::ptrdiff_t>(findings.size()) - faults);
   for (std::size_t i = 0; i < kFindingKinds; ++i) {
     const auto kind = static_cast<FindingKind>(i);
-    bool is_first = true;
+    std::size_t listed = 0;
     for (const Finding& finding : findings) {
       if (finding.kind != kind) continue;
-      if (std::exchange(is_first, false)) out += str_format("{}: {}\n", name(kind), kMeanings[i]);
-      out += entry(finding, stacks);
+      if (listed == 0) out += str_format("{}: {}\n", name(kind), kMeanings[i]);
+      if (listed++ < kMostEntries) out += entry(finding, stacks);
     }
+    if (listed > kMostEntries) out += str_format("  and {} more\n", listed - kMostEntries);
   }
   out += text_of(totals);
   for (const std::string& unseen : process.unseen)

@@ -15,7 +15,8 @@ void say(std::string_view line) noexcept;
 
 // A process has at most one Reporter, which is never destroyed. In its environment:
 //
-//   CGTREE_CHECK_DIR   a folder of cgtree-check run: PID.json gets the report, PID.jsonl findings
+//   CGTREE_CHECK_DIR   a folder of cgtree-check run: PID.TIME.json gets the report at the end,
+//                      PID.TIME.jsonl findings
 //   CGTREE_CHECK_JSON  a file that gets the report
 //
 // A child of fork() reports nothing: CUDA does not work there. It says so at its end.
@@ -33,7 +34,7 @@ class Reporter {
   void report(bool is_end) noexcept;
 
   Make make_;
-  std::string folder_;
+  std::string stem_;  // of the files in the folder: the process, and when it began
   std::string file_;
   int findings_ = -1;  // the file of findings
 };

@@ -25,7 +25,8 @@ thread_local std::string given_frames;
 // Objects"; all are there since 3.9. Objects are opaque here.
 struct Python {
   int (*is_initialized)() = nullptr;
-  int (*holds_lock)() = nullptr;
+  void* (*state_of_thread)() = nullptr;  // of this thread, or null
+  void* (*current_state)() = nullptr;    // of the thread that holds the lock
   void* (*error_occurred)() = nullptr;
   void (*clear_error)() = nullptr;
   void* (*current_frame)() = nullptr;    // borrowed
@@ -35,9 +36,7 @@ struct Python {
   void* (*attribute)(void* object, const char* name) = nullptr;  // new, or null
   const char* (*utf8)(void* text) = nullptr;
   void (*add_reference)(void* object) = nullptr;
-  void (*drop_reference)(void* object) = nullptr;
-
-  bool is_complete() const noexcept { return drop_reference != nullptr; }
+  void (*drop_reference)(void* object) = nullptr;  // null if one is missing
 };
 
 template <typename Function>
@@ -50,7 +49,9 @@ Python find_python() noexcept {
   Python found;
   const bool is_there =
       find("Py_IsInitialized", &found.is_initialized) &&
-      find("PyGILState_Check", &found.holds_lock) &&
+      find("PyGILState_GetThisThreadState", &found.state_of_thread) &&
+      (find("PyThreadState_GetUnchecked", &found.current_state) ||  // since 3.13
+       find("_PyThreadState_UncheckedGet", &found.current_state)) &&
       find("PyErr_Occurred", &found.error_occurred) && find("PyErr_Clear", &found.clear_error) &&
       find("PyEval_GetFrame", &found.current_frame) && find("PyFrame_GetBack", &found.back) &&
       find("PyFrame_GetCode", &found.code) && find("PyFrame_GetLineNumber", &found.line) &&
@@ -69,15 +70,15 @@ std::string attribute(const Python& python, void* object, const char* name) {
 }
 
 // Only a thread that holds the interpreter's lock may look at frames. To wait for the lock here
-// could wait for ever: its owner may wait for a lock of the caller's. An exception that is on its
-// way stays.
+// could wait for ever: its owner may wait for a lock of the caller's. PyGILState_Check() says yes
+// to all threads once there is a second interpreter. An exception that is on its way stays.
 std::string python_frames() {
   static const Python python = find_python();
   std::string frames;
-  if (!python.is_complete() || python.is_initialized() == 0 || python.holds_lock() == 0 ||
-      python.error_occurred() != nullptr) {
+  if (python.drop_reference == nullptr || python.is_initialized() == 0) return frames;
+  void* const state = python.state_of_thread();
+  if (state == nullptr || state != python.current_state() || python.error_occurred() != nullptr)
     return frames;
-  }
   void* frame = python.current_frame();
   if (frame != nullptr) python.add_reference(frame);
   for (int i = 0; frame != nullptr && i < kMostFrames; ++i) {

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,8 +31,14 @@ that succeeds, it is {FOUND} if there is a finding of these kinds, and {NOT_WATC
 the program prints a report while it runs."""
 
 
+def write(text):
+    """Writes on standard error, which may be closed, or a pipe without a reader: the program's status stays."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode(errors="replace"))
+
+
 def say(line):
-    print(f"cgtree-check: {line}", file=sys.stderr, flush=True)
+    write(f"cgtree-check: {line}\n")
 
 
 def kinds(text):
@@ -69,13 +76,18 @@ def run_program(words, environ=None):
         else:
             program.send_signal(number)
 
-    # Before the program starts, which may be signalled at once. The terminal sends the last two to both.
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, pass_on)
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, lambda *_: None)
-    try:
-        program = subprocess.Popen(words, env=environ)
+    # Before the program starts, which may be signalled at once. The terminal sends the last two to both. A signal that
+    # is ignored, as by nohup, is ignored by the program, too.
+    handlers = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), pass_on)
+    handlers.update(dict.fromkeys((signal.SIGINT, signal.SIGQUIT), lambda *_: None))
+    for number, handler in handlers.items():
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+    # The kernel keeps no status of children where this is ignored.
+    is_ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
+    ignore = (lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)) if is_ignored else None
+    try:  # open files are passed on: a shell's <(...) is one
+        program = subprocess.Popen(words, env=environ, close_fds=False, preexec_fn=ignore)
     except OSError as error:
         say(f"{words[0]}: {error.strerror}")
         return CANNOT_RUN
@@ -89,6 +101,14 @@ def run_program(words, environ=None):
     if status < 0:
         say(f"the program was ended by signal {-status}")
     return status if status >= 0 else 128 - status
+
+
+def write_whole(path, text):
+    """Readers see all of the file, or none of it: that of another launcher, if two write it. A device stays."""
+    part = path if path.exists() and not path.is_file() else path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    if part != path:
+        part.replace(path)
 
 
 def read_json(text):
@@ -106,7 +126,7 @@ def read_reports(folder):
         elif path.suffix == ".jsonl" and not path.with_suffix(".json").exists():
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             findings = [finding for finding in map(read_json, lines) if finding is not None]
-            reports.append({"pid": int(path.stem), "has_ended_early": True, "findings": findings})
+            reports.append({"pid": int(path.stem.partition(".")[0]), "has_ended_early": True, "findings": findings})
     return [report for report in reports if report is not None]
 
 
@@ -114,7 +134,7 @@ def print_early(report):
     """Prints the findings of a process that could not do so itself."""
     say(f"process {report['pid']} has ended without a report; findings until then: {len(report['findings'])}")
     for finding in report["findings"]:
-        print(f"{finding['kind']}:\n{finding['text']}", end="", file=sys.stderr)
+        write(f"{finding['kind']}:\n{finding['text']}")
 
 
 def run(options):
@@ -124,16 +144,22 @@ def run(options):
         say(f"{library} is not there; the program runs on without it")
         status = run_program(options.program)
     else:
-        with tempfile.TemporaryDirectory(prefix="cgtree-check-") as folder:
+        folder = tempfile.mkdtemp(prefix="cgtree-check-")
+        try:
             status = run_program(options.program, environment(library, folder))
             reports = read_reports(folder)
+        finally:  # a process that the program left may still write
+            shutil.rmtree(folder, ignore_errors=True)
         if not reports:
             say("nothing was watched: no process has used CUDA, or the library has said why")
     for report in reports:
         if report.get("has_ended_early"):
             print_early(report)
     if options.json:
-        options.json.write_text(json.dumps({"processes": reports}, indent=1) + "\n", encoding="utf-8")
+        try:
+            write_whole(options.json, json.dumps({"processes": reports}, indent=1) + "\n")
+        except OSError as error:
+            say(f"{options.json}: {error.strerror}")
     if status != 0 or options.fail_on is None:
         return status
     if not reports:

@@ -18,7 +18,7 @@ enum class Does : std::uint8_t {
   kFree,                   // (address)
   kFreeInOrder,            // (address; stream)
   kUnmap,                  // (address; bytes)
-  kBeginCapture,           // (stream)
+  kBeginCapture,           // (stream; a graph that is there, if any)
   kEndCapture,             // (stream; graph, written by the call)
   kInstantiate,            // (executable, written by the call; graph)
   kInstantiateWithFlags,   // (the same; flags)
@@ -30,7 +30,8 @@ enum class Does : std::uint8_t {
   kPatch,                  // (executable; node)
   kWork,                   // (stream), if any
   kWorkOfConfig,           // (a configuration with the stream)
-  kOrder,                  // (stream): events, which are no work
+  kOrder,                  // (stream): events
+  kDestroyStream,          // (stream)
 };
 
 // A function, with the positions of the parameters that its effect names.

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,16 +19,6 @@ namespace {
 // The runtime in this library is another one than the program's, whose last error stays as it is.
 GraphAPI& graphs() {
   return *cuda_device_api().graphs();
-}
-
-// Makes the runtime start, which may make calls that a capture forbids.
-void start() {
-  const RelaxedCapture relaxed(&graphs());
-  cudaGraph_t graph = nullptr;
-  if (cudaGraphCreate(&graph, 0) != cudaSuccess) return;
-  std::vector<NodeContents> nodes;
-  static_cast<void>(graphs().read_nodes(cuda::to_handle<GraphHandle>(graph), &nodes));
-  static_cast<void>(cudaGraphDestroy(graph));
 }
 
 // Adds the nodes of a graph and of its child graphs.
@@ -63,10 +52,22 @@ std::string read(GraphHandle graph, GraphContents* contents) {
                     explain(code));
 }
 
+// Makes the runtime start, which may make calls that a capture forbids.
+void start() {
+  const RelaxedCapture relaxed(&graphs());
+  cudaGraph_t graph = nullptr;
+  if (cudaGraphCreate(&graph, 0) != cudaSuccess) return;
+  GraphContents contents;
+  static_cast<void>(add_nodes(cuda::to_handle<GraphHandle>(graph), &contents));
+  static_cast<void>(cudaGraphDestroy(graph));
+}
+
+// The legacy stream never does. A stream that cannot be asked may.
 bool is_capturing(CUstream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
+  const cudaError_t code = cudaStreamIsCapturing(stream, &status);
+  if (code == cudaErrorStreamCaptureImplicit) return false;
+  return code != cudaSuccess || status != cudaStreamCaptureStatusNone;
 }
 
 BlockRange allocation_of(std::uintptr_t address) {

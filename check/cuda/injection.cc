@@ -1,6 +1,7 @@
 // The watch of a process, its reports, and the functions that hooks of Python call.
 #include <errno.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -16,7 +18,6 @@
 
 #include "base/format.h"
 #include "check/blocks.h"
-#include "check/cuda/interpose.h"
 #include "check/cuda/watch.h"
 #include "check/reporter.h"
 #include "check/stacks.h"
@@ -39,8 +40,9 @@ class Injection {
   }
 
   Watch& watch() noexcept { return watch_; }
-  // `ask` hands over blocks, and may be null.
+  // `ask` hands over blocks, and may be null. The one before is not called any more.
   void set_source(void (*ask)()) {
+    const std::lock_guard lock(asking_);
     ask_ = ask;
     watch_.expect_blocks();
   }
@@ -51,15 +53,15 @@ class Injection {
 
  private:
   void tell(const Finding& finding, const Stacks& stacks) {
-    const nlohmann::json json = to_json(finding, stacks);
-    reporter_->tell(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    const auto how = nlohmann::json::error_handler_t::replace;
+    reporter_->tell(to_json(finding, stacks).dump(-1, ' ', false, how));
   }
 
   Report report(bool is_end) {
     if (is_end) {
       watch_.stop();
-    } else if (void (*const ask)() = ask_) {
-      ask();
+    } else if (const std::lock_guard lock(asking_); ask_ != nullptr) {
+      ask_();
     }
     add_rmm_log();
     Process process = process_;
@@ -71,7 +73,8 @@ class Injection {
   // The log that RMM writes by itself where this variable names one.
   void add_rmm_log() {
     const char* const path = std::getenv("RMM_LOG_FILE");
-    if (path == nullptr) return;
+    struct stat there = {};  // a device, say, would be read for ever
+    if (path == nullptr || stat(path, &there) != 0 || !S_ISREG(there.st_mode)) return;
     std::ifstream file(path, std::ios::binary);
     if (!file) return;
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -81,7 +84,8 @@ class Injection {
   Watch watch_;
   Process process_;
   Reporter* reporter_ = nullptr;
-  std::atomic<void (*)()> ask_{nullptr};
+  std::mutex asking_;
+  void (*ask_)() = nullptr;
   std::atomic<bool> has_blocks_{false};
 };
 
@@ -92,9 +96,12 @@ std::atomic<Injection*> injection{nullptr};
 Watch* watch_of_process() noexcept {
   static Watch* const watch = []() -> Watch* {
     try {
-      injection = new Injection;
-      pthread_atfork(nullptr, nullptr, [] { injection.load()->watch().stop(); });
-      return &injection.load()->watch();
+      auto* const made = new Injection;
+      injection = made;
+      pthread_atfork(nullptr, nullptr, [] {  // another thread may have had the lock
+        if (auto* const of_parent = injection.exchange(nullptr)) of_parent->watch().stop();
+      });
+      return &made->watch();
     } catch (const std::exception& error) {
       say(error.what());
       return nullptr;
@@ -106,28 +113,24 @@ Watch* watch_of_process() noexcept {
 }  // namespace cgtree::graph_check
 
 using cgtree::graph_check::injection;
+#define EXPORT extern "C" __attribute__((visibility("default")))
 
 // For cgtree_check/hooks/sitecustomize.py. Each does nothing where CUDA has not started.
 
 // Takes the events of PyTorch's allocator, as read_torch_blocks() reads them.
-extern "C" __attribute__((visibility("default"))) void cgtree_check_blocks(const char* text,
-                                                                           std::size_t bytes) {
-  auto* const to = injection.load();
-  if (to == nullptr) return;
-  try {
+EXPORT void cgtree_check_blocks(const char* text, std::size_t bytes) try {
+  if (auto* const to = injection.load())
     to->add("PyTorch", cgtree::graph_check::read_torch_blocks({text, bytes}));
-  } catch (const std::exception& error) {
-    cgtree::graph_check::say(error.what());
-  }
+} catch (const std::exception& error) {
+  cgtree::graph_check::say(error.what());
 }
 
 // `ask` is called before a report that SIGUSR1 asks for, and calls cgtree_check_blocks().
-extern "C" __attribute__((visibility("default"))) void cgtree_check_set_source(void (*ask)()) {
+EXPORT void cgtree_check_set_source(void (*ask)()) {
   if (auto* const to = injection.load()) to->set_source(ask);
 }
 
 // As set_python_frames().
-extern "C" __attribute__((visibility("default"))) void cgtree_check_python_frames(
-    const char* lines) {
+EXPORT void cgtree_check_python_frames(const char* lines) {
   cgtree::graph_check::set_python_frames(lines);
 }

@@ -8,8 +8,6 @@
 // Source: the CUDA driver API, "Driver Entry Point Access". cuGetProcAddress() returns the
 // addresses of the symbols that libcuda.so exports (seen with driver 580).
 #define __CUDA_API_VERSION_INTERNAL  // declares all versions of functions
-#include "check/cuda/interpose.h"
-
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -23,6 +21,7 @@
 #include <type_traits>
 
 #include "check/cuda/calls.h"
+#include "check/cuda/watch.h"
 
 namespace cgtree::graph_check {
 namespace {
@@ -32,7 +31,6 @@ constexpr std::size_t kCallCount = std::size(kCalls);
 
 // Wrappers are called before constructors have run: all is initialized at compile time.
 struct Driver {
-  std::atomic<Dlsym> dlsym{nullptr};
   std::atomic<Watch*> watch{nullptr};
   std::atomic<bool> is_resolved{false};
   std::mutex mutex;
@@ -40,12 +38,16 @@ struct Driver {
 };
 constinit Driver driver;
 
+// The version that every C library has: a lookup that fails would allocate memory.
+#if defined(__x86_64__)
+constexpr const char* kOfDlsym = "GLIBC_2.2.5";
+#elif defined(__aarch64__)
+constexpr const char* kOfDlsym = "GLIBC_2.17";
+#endif
+
 Dlsym real_dlsym() noexcept {
-  Dlsym found = driver.dlsym.load(std::memory_order_relaxed);
-  for (const char* const version : {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"})
-    if (found == nullptr) found = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", version));
-  driver.dlsym.store(found, std::memory_order_relaxed);
-  return found;
+  static const auto real = reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", kOfDlsym));
+  return real;
 }
 
 // Notes the functions of libcuda.so, if it is loaded by that name.
@@ -158,13 +160,11 @@ void* dlsym_of_driver(void* library, const char* name) noexcept {
   void* const address = real_dlsym()(library, name);
   Dl_info found = {};
   Dl_info own = {};
-  if (!driver.is_resolved && address != nullptr && dladdr(address, &found) != 0 &&
-      dladdr(&driver, &own) != 0) {
-    if (found.dli_fbase != own.dli_fbase) resolve(found.dli_fname);
-    // Without libcuda.so this library alone has the symbol. dlerror() says so then.
-    else
-      return real_dlsym()(RTLD_NEXT, name);
-  }
+  if (driver.is_resolved || dladdr(address, &found) == 0 || dladdr(&driver, &own) == 0)
+    return replacement(address);
+  // Without libcuda.so this library alone has the symbol. The lookup fails, as without it.
+  if (found.dli_fbase == own.dli_fbase) return real_dlsym()(RTLD_NEXT, name);
+  resolve(found.dli_fname);
   return replacement(address);
 }
 
@@ -178,7 +178,7 @@ extern "C" __attribute__((visibility("hidden"), used)) Dlsym cgtree_check_dlsym(
 }  // namespace
 }  // namespace cgtree::graph_check
 
-// Where the handle is RTLD_NEXT, the real function looks at its caller: dlsym() jumps to it.
+// dlsym() jumps to the real function, which looks at its caller if the handle is RTLD_NEXT.
 #if defined(__x86_64__)
 asm(".text\n.globl dlsym\n.type dlsym, %function\ndlsym:\n endbr64\n push %rdi\n push %rsi\n"
     " sub $8, %rsp\n call cgtree_check_dlsym\n add $8, %rsp\n pop %rsi\n pop %rdi\n jmp *%rax\n");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -100,18 +101,18 @@ void Watch::dispatch(const CallData& data) {
     case Does::kFree:
       return freed(data, word(data, first));
     case Does::kBeginCapture:
-      return begin_capture(data, key_of(word(data, first), is_per_thread));
+      return begin_capture(data, key_of(word(data, first), is_per_thread),
+                           second == Call::kNone ? 0 : word(data, second));
     case Does::kEndCapture:
-      return end_capture(data, key_of(word(data, first), is_per_thread), second);
+      // On a wrong thread the capture goes on.
+      if (!is_exit(data) || result_of(data) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) return;
+      return end_capture(key_of(word(data, first), is_per_thread),
+                         static_cast<GraphHandle>(has_succeeded(data) ? written(data, second) : 0));
     case Does::kInstantiate:
-      return instantiated(data, first, second, 0);
     case Does::kInstantiateWithFlags:
-      return instantiated(data, first, second, word(data, third));
     case Does::kInstantiateWithParams:
-      return instantiated(data, first, second,
-                          at<const CUDA_GRAPH_INSTANTIATE_PARAMS*>(data, third)->flags);
     case Does::kUpdate:
-      return updated(data, word(data, first), word(data, second));
+      return instantiated(data);
     case Does::kUnmap:
     case Does::kDestroyExec:
     case Does::kDestroyGraph:
@@ -120,6 +121,7 @@ void Watch::dispatch(const CallData& data) {
     case Does::kWork:
     case Does::kWorkOfConfig:
     case Does::kOrder:
+    case Does::kDestroyStream:
       return on_work(data);
   }
 }
@@ -131,14 +133,13 @@ void Watch::on_allocation(const CallData& data) {
   const Call& call = data.call;
   const bool is_mapping = call.does == Does::kMap;
   const std::uintptr_t address = is_mapping ? word(data, call.first) : written(data, call.first);
-  // While the stream captures, the memory is that of a node.
-  if (call.does == Does::kAllocateInOrder &&
-      is_captured(word(data, call.third), call.is_per_thread)) {
-    return;
-  }
+  MemoryKind kind = is_mapping ? MemoryKind::kMapping : MemoryKind::kPlain;
+  const bool is_in_order = call.does == Does::kAllocateInOrder;
+  if (is_in_order && is_captured(word(data, call.third), call.is_per_thread))
+    kind = MemoryKind::kOfNode;
   const std::lock_guard lock(mutex_);
   ++calls_[data.call.name];
-  ledger_.allocate(address, word(data, call.second), data.call.name, is_mapping, take_);
+  ledger_.allocate(address, word(data, call.second), data.call.name, kind, take_);
 }
 
 // Another thread may get the address before this call has returned: the number tells which
@@ -181,20 +182,23 @@ void Watch::on_work(const CallData& data) {
   std::uintptr_t stream = 0;
   if (call.does == Does::kWorkOfConfig) {
     const auto* const config = at<const CUlaunchConfig*>(data, call.first);
-    stream = reinterpret_cast<std::uintptr_t>(config->hStream);
+    if (config != nullptr) stream = reinterpret_cast<std::uintptr_t>(config->hStream);
   } else if (call.first != Call::kNone) {
     stream = word(data, call.first);
   }
   const StreamKey key = key_of(stream, call.is_per_thread);
-  if (!has_succeeded(data)) return refused(data, key);
-  if (call.does == Does::kOrder || key != key_of(0, /*is_per_thread=*/false)) return;
-  const std::lock_guard lock(mutex_);
-  ledger_.use_legacy_stream(this_thread(), data.call.name, take_);
-}
-
-void Watch::refused(const CallData& data, StreamKey stream) {
-  const std::lock_guard lock(mutex_);
-  ledger_.refuse(stream, this_thread(), text_of(data), take_);
+  const bool is_legacy = key == key_of(0, /*is_per_thread=*/false);
+  if (!has_succeeded(data)) {
+    // A stream that does not capture is of no capture, whatever else its thread does.
+    if (!is_legacy && !is_captured(stream, call.is_per_thread)) return;
+    const std::lock_guard lock(mutex_);
+    ledger_.refuse(is_legacy ? StreamKey() : key, this_thread(), text_of(data), take_);
+  } else if (call.does == Does::kDestroyStream) {
+    end_capture(key, GraphHandle::kNull);
+  } else if (call.does != Does::kOrder && is_legacy) {
+    const std::lock_guard lock(mutex_);
+    ledger_.use_legacy_stream(this_thread(), data.call.name, take_);
+  }
 }
 
 bool Watch::is_captured(std::uintptr_t stream, bool is_per_thread) {
@@ -202,21 +206,18 @@ bool Watch::is_captured(std::uintptr_t stream, bool is_per_thread) {
          questions_.is_capturing(reinterpret_cast<CUstream>(key_of(stream, is_per_thread).stream));
 }
 
-void Watch::begin_capture(const CallData& data, StreamKey stream) {
+void Watch::begin_capture(const CallData& data, StreamKey stream, std::uintptr_t into) {
   if (!is_exit(data)) return prepare();
   if (!has_succeeded(data)) return;
   const std::lock_guard lock(mutex_);
   ++calls_[data.call.name];
-  ledger_.begin_capture(stream, this_thread(), stacks_.take());
+  ledger_.begin_capture(stream, this_thread(), stacks_.take(), static_cast<GraphHandle>(into));
   open_captures_ = ledger_.open_captures();
 }
 
-// On a wrong thread the capture goes on.
-void Watch::end_capture(const CallData& data, StreamKey stream, std::size_t graph) {
-  if (!is_exit(data) || result_of(data) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) return;
+void Watch::end_capture(StreamKey stream, GraphHandle graph) {
   const std::lock_guard lock(mutex_);
-  ledger_.end_capture(stream, has_succeeded(data) ? static_cast<GraphHandle>(written(data, graph))
-                                                  : GraphHandle::kNull);
+  ledger_.end_capture(stream, graph);
   open_captures_ = ledger_.open_captures();
 }
 
@@ -247,9 +248,9 @@ void Watch::ask(GraphContents& contents) {
 }
 
 // The lock is not held while CUDA is asked.
-GraphContents Watch::read(std::uintptr_t graph) {
+GraphContents Watch::read(GraphHandle graph) {
   GraphContents contents;
-  const std::string why = questions_.read(static_cast<GraphHandle>(graph), &contents);
+  const std::string why = questions_.read(graph, &contents);
   if (!why.empty()) {
     const std::lock_guard lock(mutex_);
     if (std::ranges::find(unseen_, why) == unseen_.end()) unseen_.push_back(why);
@@ -258,27 +259,24 @@ GraphContents Watch::read(std::uintptr_t graph) {
   return contents;
 }
 
-void Watch::instantiated(const CallData& data, std::size_t exec, std::size_t graph,
-                         std::uint64_t flags) {
+void Watch::instantiated(const CallData& data) {
+  const Call& call = data.call;
   if (!is_exit(data)) return prepare();
   if (!has_succeeded(data)) return;
-  GraphContents contents = read(word(data, graph));
-  contents.flags = flags;
-  const std::lock_guard lock(mutex_);
-  ++calls_[data.call.name];
-  ledger_.instantiate(static_cast<GraphHandle>(word(data, graph)),
-                      static_cast<ExecHandle>(written(data, exec)), std::move(contents),
-                      stacks_.take(), now());
-  tell_new();
-}
-
-void Watch::updated(const CallData& data, std::uintptr_t exec, std::uintptr_t graph) {
-  if (!has_succeeded(data)) return;
+  const auto graph = static_cast<GraphHandle>(word(data, call.second));
   GraphContents contents = read(graph);
+  if (call.does == Does::kInstantiateWithFlags) contents.flags = word(data, call.third);
+  if (call.does == Does::kInstantiateWithParams)
+    contents.flags = at<const CUDA_GRAPH_INSTANTIATE_PARAMS*>(data, call.third)->flags;
   const std::lock_guard lock(mutex_);
   ++calls_[data.call.name];
-  ledger_.update(static_cast<ExecHandle>(exec), static_cast<GraphHandle>(graph),
-                 std::move(contents), stacks_.take(), now());
+  if (call.does == Does::kUpdate) {
+    ledger_.update(static_cast<ExecHandle>(word(data, call.first)), graph, std::move(contents),
+                   stacks_.take(), now());
+  } else {
+    ledger_.instantiate(graph, static_cast<ExecHandle>(written(data, call.first)),
+                        std::move(contents), stacks_.take(), now());
+  }
   tell_new();
 }
 
@@ -288,7 +286,7 @@ void Watch::launched(const CallData& data, std::uintptr_t exec) {
   const std::lock_guard lock(mutex_);
   if (!is_exit(data)) {
     ledger_.launch(static_cast<ExecHandle>(exec), now());
-  } else {
+  } else if (result_of(data) == CUDA_ERROR_INVALID_VALUE) {
     ledger_.refuse_launch(static_cast<ExecHandle>(exec), text_of(data), take_);
   }
   tell_new();
@@ -314,6 +312,8 @@ void Watch::add_blocks(std::string_view source, std::span<const BlockEvent> even
 }
 
 Report Watch::report(Process process) {
+  // A handler of a signal may call exit() inside of a callback, which has the lock.
+  if (is_inside) throw std::logic_error("no report inside of a callback");
   const std::lock_guard lock(mutex_);
   process.unseen.insert(process.unseen.end(), unseen_.begin(), unseen_.end());
   for (const auto& [call, count] : calls_)

@@ -1,5 +1,4 @@
-// Watch: makes events of a Ledger out of the program's calls of the driver. The runtime calls the
-// driver, too: nothing else is watched.
+// Watch: makes events of a Ledger out of calls of the driver, which the runtime calls, too.
 #pragma once
 
 #include <cuda.h>
@@ -69,14 +68,12 @@ class Watch {
   void on_change(const CallData& data);
   void on_work(const CallData& data);
   void freed(const CallData& data, std::uintptr_t address);
-  void refused(const CallData& data, StreamKey stream);
   bool is_captured(std::uintptr_t stream, bool is_per_thread);
-  void begin_capture(const CallData& data, StreamKey stream);
-  void end_capture(const CallData& data, StreamKey stream, std::size_t graph);
-  void instantiated(const CallData& data, std::size_t exec, std::size_t graph, std::uint64_t flags);
-  void updated(const CallData& data, std::uintptr_t exec, std::uintptr_t graph);
+  void begin_capture(const CallData& data, StreamKey stream, std::uintptr_t into);
+  void end_capture(StreamKey stream, GraphHandle graph);
+  void instantiated(const CallData& data);
   void launched(const CallData& data, std::uintptr_t exec);
-  GraphContents read(std::uintptr_t graph);
+  GraphContents read(GraphHandle graph);
   void prepare();
   void ask(GraphContents& contents);
   void tell_new();
@@ -96,5 +93,8 @@ class Watch {
   std::vector<std::string> unseen_;
   std::map<std::string_view, std::uint64_t> calls_;
 };
+
+// Returns the watch of this process, null if there is none. Called by cuInit(), on any thread.
+Watch* watch_of_process() noexcept;
 
 }  // namespace cgtree::graph_check

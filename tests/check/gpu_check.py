@@ -16,7 +16,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 EXPECTED = {"freed": ["freed"], "freed_later": ["freed"], "freed_in_order": ["freed"], "freed_pinned": ["freed"], "reused": ["reused"],
             "unmapped": ["unmapped"], "refused": ["refused"], "legacy": ["legacy"], "pageable": ["pageable"],
             "allocating": ["allocating"], "recaptured": ["recaptured"], "leaked": ["leaked"],
-            "unlaunched": ["unlaunched"], "workspace": ["freed"], "updated": ["freed"]}
+            "unlaunched": ["unlaunched"], "workspace": ["freed"], "updated": ["freed"], "node_memory": ["freed"],
+            "freed_neighbour": ["freed"], "child": ["freed"], "patched": ["freed"], "failing": ["refused"],
+            "remapped": ["unmapped"], "registered": ["freed"], "managed": ["freed"], "threads": ["freed"],
+            "reset": ["freed"]}
 TORCH = {"freed": ["freed"], "reused": ["reused"], "kept": []}
 
 
@@ -29,7 +32,7 @@ def run(words, timeout=300):
 
 
 def check(words, folder, library):
-    """Runs a program with cgtree-check. Returns what was said, and the reports."""
+    """Runs a program with cgtree-check. Returns the completed process, and the reports."""
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     said = run([sys.executable, "-m", "cgtree_check", "run", f"--library={library}", f"--json={report}", *words])

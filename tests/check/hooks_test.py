@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 HOOKS = os.path.realpath("check/cgtree_check/hooks")
-# A torch that has what the hooks use.
+# A torch with the functions that the hooks use.
 TORCH = """\
 class memory:
     calls = []
@@ -119,6 +119,39 @@ class HooksTest(unittest.TestCase):
         self.assertEqual(0, said.returncode, said.stderr)
         self.assertIn("10,allocate,7f00,256,train.py:3\\n20,free,7f00,256,\\n0,kept,8000,4096,\\n0,kept,a000,64,", said.stdout)
         self.assertNotIn("9000", said.stdout)
+
+    def test_a_program_may_look_for_torch_before_it_imports_it(self):
+        looks = "import importlib.util\nassert importlib.util.find_spec('torch') is not None\n"
+        said = self.run_python(looks + PROGRAM, torch=TORCH)
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertIn("10,allocate,7f00,256", said.stdout)
+
+    def test_torch_may_be_there_before_the_hooks(self):
+        program = ("import ctypes, runpy, sys, unittest.mock\n"
+                   "sys.meta_path.pop(0)\n"
+                   "import torch\n"
+                   "plain = torch.CUDAGraph.capture_begin\n"
+                   "ctypes.CDLL = unittest.mock.MagicMock()\n"
+                   f"runpy.run_path({HOOKS + '/sitecustomize.py'!r})\n"
+                   "assert torch.CUDAGraph.capture_begin is not plain\n")
+        said = self.run_python(program, torch=TORCH)
+        self.assertEqual(0, said.returncode, said.stderr)
+
+    def test_names_of_files_may_be_of_any_bytes(self):
+        program = PROGRAM.replace("\nouter()\n", "\nexec(compile('outer()', 'a\\udcff.py', 'exec'))\n")
+        said = self.run_python(program, torch=TORCH.replace("train.py", "train\\udcff.py"))
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertIn("10,allocate,7f00,256,train?.py:3", said.stdout)
+
+    def test_the_function_that_the_library_calls_is_kept(self):
+        program = PROGRAM.replace("calls.append((name, arguments))", (
+            "calls.append((name, [weakref.ref(a) if 'source' in name else a for a in arguments]))"))
+        program = "import gc, weakref\n" + program.replace("import atexit\n", (
+            "import atexit\ngc.collect()\n"
+            "[source] = [arguments[0] for name, arguments in calls if name == 'cgtree_check_set_source']\n"
+            "assert source() is not None\n"))
+        said = self.run_python(program, torch=TORCH)
+        self.assertEqual(0, said.returncode, said.stderr)
 
     def test_another_version_of_torch_is_said_in_a_line(self):
         program = PROGRAM.partition("graph = ")[0] + "print('ran')"

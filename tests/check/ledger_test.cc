@@ -59,10 +59,10 @@ NodeContents of_memory(NodeType type, std::vector<NodeMemory> memory) {
 class LedgerTest : public ::testing::Test {
  protected:
   void allocate(std::uintptr_t address, std::size_t bytes = kBytes, StackId stack = kAgain) {
-    ledger_.allocate(address, bytes, "cuMemAlloc_v2", /*is_mapping=*/false, at(stack));
+    ledger_.allocate(address, bytes, "cuMemAlloc_v2", MemoryKind::kPlain, at(stack));
   }
   void map(std::uintptr_t address, std::size_t bytes = kBytes) {
-    ledger_.allocate(address, bytes, "cuMemMap", /*is_mapping=*/true, at(kAgain));
+    ledger_.allocate(address, bytes, "cuMemMap", MemoryKind::kMapping, at(kAgain));
   }
   void free(std::uintptr_t address) {
     ledger_.free(address, ledger_.number_at(address), "cuMemFree_v2", at(kFree));
@@ -178,6 +178,69 @@ TEST_F(LedgerTest, AMappingAtTheSamePlaceGivesTheRangeBack) {
   EXPECT_TRUE(kinds().empty());
 }
 
+TEST_F(LedgerTest, AMappingThatIsGivenBackMayGoAgain) {
+  map(kBuffer);
+  instantiate({kernel("axpy", {kBuffer})});
+  ledger_.unmap(kBuffer, kBytes, "cuMemUnmap", at(kFree));
+  map(kBuffer);
+  launch();
+  ledger_.unmap(kBuffer, kBytes, "cuMemUnmap", at(kAgain));
+  launch();
+  EXPECT_EQ(std::vector{FindingKind::kUnmapped}, kinds());
+}
+
+TEST_F(LedgerTest, SmallerMappingsGiveTheirPartsOfARangeBack) {
+  map(kBuffer, 2 * kBytes);
+  instantiate({kernel("axpy", {kBuffer, kBuffer + kBytes + 8})});
+  instantiate({kernel("axpy", {kBuffer + 16})}, kOtherGraph, kOtherExec);
+  ledger_.unmap(kBuffer, 2 * kBytes, "cuMemUnmap", at(kFree));
+  map(kBuffer);
+  launch(kOtherExec);
+  EXPECT_TRUE(kinds().empty());
+  EXPECT_EQ(1u, ledger_.totals().dangling);
+  map(kBuffer + kBytes);
+  launch();
+  EXPECT_TRUE(kinds().empty());
+  EXPECT_EQ(0u, ledger_.totals().dangling);
+}
+
+TEST_F(LedgerTest, MemoryOfNodesBelongsToItsGraph) {
+  constexpr std::uintptr_t kOfNode = 0x5000'0000;  // pageable, as far as the driver knows
+  instantiate({of_memory(NodeType::kAllocation, {{kOfNode - 64, 128, false}})});
+  launch();
+  for (int i = 0; i < 2; ++i) {
+    GraphContents contents;
+    contents.nodes = {kernel("axpy", {kOfNode}),
+                      of_memory(NodeType::kMemcpy, {{kOfNode, 32, false}, {kBuffer, 32, true}})};
+    contents.older = {{kOfNode - 64, 128}};
+    contents.pageable = {kOfNode};
+    EXPECT_EQ((std::set<std::uintptr_t>{kBuffer}), ledger_.unknown_words(contents.nodes));
+    ledger_.instantiate(kOtherGraph, kOtherExec, std::move(contents), kMake, now_);
+    launch(kOtherExec);
+    free(kOfNode - 64);  // cuMemFreeAsync
+    launch();            // allocates it again, at the same place
+    launch(kOtherExec);
+  }
+  instantiate({of_memory(NodeType::kAllocation, {{kOfNode - 64, 128, false}})});
+  launch(kOtherExec);
+  EXPECT_TRUE(kinds().empty());
+}
+
+TEST_F(LedgerTest, MemoryThatIsGoneIsForgottenWithItsGraphs) {
+  for (unsigned i = 0; i < 10; ++i) {
+    allocate(kBuffer + i * kBytes);
+    instantiate({kernel("axpy", {kBuffer + i * kBytes})});
+    free(kBuffer + i * kBytes);
+    ledger_.destroy_exec(kExec);
+  }
+  int taken = 0;
+  ledger_.allocate(kBuffer, 10 * kBytes, "cuMemAlloc_v2", MemoryKind::kPlain, [&] {
+    ++taken;
+    return kAgain;
+  });
+  EXPECT_LE(taken, 1);
+}
+
 TEST_F(LedgerTest, ACallThatIsRefusedIsAFaultWhereTheGraphIsUsed) {
   ledger_.begin_capture(kStream, kThread, kCapture);
   ledger_.refuse(kStream, kThread, "cuMemcpyBatchAsync returned 900", at(kFree));
@@ -215,6 +278,30 @@ TEST_F(LedgerTest, ARefusedCallIsThatOfItsStreamThenOfItsThread) {
   EXPECT_TRUE(kinds().empty());
   instantiate({}, kOtherGraph, kOtherExec);
   EXPECT_EQ((std::vector{FindingKind::kRefused, FindingKind::kRefused}), kinds());
+}
+
+TEST_F(LedgerTest, ARefusedCallWithoutAStreamIsThatOfItsThreadAlone) {
+  ledger_.begin_capture(kStream, kThread, kCapture);
+  ledger_.refuse({}, 8, "of another thread", at(kFree));
+  ledger_.end_capture(kStream, kGraph);
+  instantiate({});
+  EXPECT_TRUE(kinds().empty());
+}
+
+TEST_F(LedgerTest, ACaptureHasTheCallsOfAGraphThatItAddsToAlone) {
+  ledger_.begin_capture(kStream, kThread, kCapture);
+  ledger_.refuse(kStream, kThread, "cuMemcpyBatchAsync returned 900", at(kFree));
+  ledger_.end_capture(kStream, kGraph);
+  capture();  // the graph of the handle was destroyed with another that had it
+  instantiate({});
+  EXPECT_TRUE(kinds().empty());
+  ledger_.begin_capture(kStream, kThread, kAgain, kGraph);
+  ledger_.refuse(kStream, kThread, "cuMemcpyBatchAsync returned 1", at(kFree));
+  ledger_.end_capture(kStream, kGraph);
+  ledger_.begin_capture(kStream, kThread, kAgain, kGraph);  // adds to it
+  ledger_.end_capture(kStream, kGraph);
+  instantiate({});
+  EXPECT_EQ(std::vector{FindingKind::kRefused}, kinds());
 }
 
 TEST_F(LedgerTest, WorkOnTheLegacyStreamIsThatOfACaptureOfItsThread) {
@@ -386,6 +473,22 @@ TEST_F(LedgerTest, ANodeThatIsPatchedIsForgotten) {
   ASSERT_EQ(1u, kinds().size());
   EXPECT_EQ("kernel 'other'", ledger_.findings()[0].node_text);
   EXPECT_EQ(1u, ledger_.totals().forgotten_nodes);
+}
+
+TEST_F(LedgerTest, APatchOfNodesThatAreNotKnownForgetsAll) {
+  allocate(kBuffer);
+  NodeContents child;
+  child.node = static_cast<NodeHandle>(0x800);
+  child.type = NodeType::kChildGraph;
+  instantiate({kernel("inside", {kBuffer}), child});
+  ledger_.forget_node(kExec, child.node);
+  instantiate({kernel("updated", {kBuffer})}, kGraph, kOtherExec);
+  ledger_.forget_node(kOtherExec, static_cast<NodeHandle>(0x801));  // of the graph before an update
+  free(kBuffer);
+  launch();
+  launch(kOtherExec);
+  EXPECT_TRUE(kinds().empty());
+  EXPECT_EQ(2u, ledger_.totals().forgotten_nodes);
 }
 
 TEST_F(LedgerTest, TheEndOfARangeIsNoAddressOfTheNext) {

@@ -124,6 +124,18 @@ class RunTest(unittest.TestCase):
         self.assertEqual(["call at <string>:6", "begin_in_python at <string>:9", "<module> at <string>:12"],
                          finding["captured"][:3])
 
+    def test_an_interpreter_beside_the_first_hides_no_lock(self):
+        program = PYTHON.replace("PyDLL", "CDLL").replace("import ctypes\n", (
+            "import ctypes\n"
+            "try:\n"
+            "    import _interpreters as interpreters\n"
+            "except ImportError:  # before 3.13\n"
+            "    import _xxsubinterpreters as interpreters\n"
+            "interpreters.create()\n"))
+        said, [report] = self.run_json(sys.executable, "-c", program)
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertEqual(["refused"], [finding["kind"] for finding in report["findings"]])
+
     def test_a_fork_says_that_it_is_not_watched(self):
         said, reports = self.run_json(PROGRAM, "refused", "fork")
         self.assertEqual(1, len(reports))
@@ -140,6 +152,53 @@ class RunTest(unittest.TestCase):
         self.assertIn("faults: 1", said)
         self.assertIn("faults: 1", rest)
 
+    def test_a_report_in_between_loses_no_finding_of_a_program_that_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "report.json")
+            with subprocess.Popen([*RUN, f"--json={path}", PROGRAM, "clean", "pause", "refused", "abort"], env=environment(),
+                                  text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+                self.assertEqual("ready\n", program.stdout.readline())
+                program.send_signal(signal.SIGUSR1)
+                self.assertIn("faults: 0", program.stderr.readline())
+                while "not seen" not in program.stderr.readline():
+                    pass
+                program.communicate(input="\n", timeout=30)
+            [report] = json.loads(path.read_text(encoding="utf-8"))["processes"]
+        self.assertEqual(["refused"], [finding["kind"] for finding in report["findings"]])
+
+    def test_a_program_that_becomes_another_leaves_its_findings(self):
+        said, reports = self.run_json("--fail-on=refused", PROGRAM, "refused", "exec")
+        self.assertEqual(66, said.returncode)
+        self.assertEqual([1, 0], sorted((len(report["findings"]) for report in reports), reverse=True))
+
+    def test_a_signal_to_a_fork_does_as_without_the_check(self):
+        said = self.run_check(PROGRAM, "clean", "signalled_fork")
+        self.assertEqual(f"signal {signal.SIGUSR1:d}\n", said.stdout)
+        self.assertEqual(1, said.stderr.count("faults: 0"))
+
+    def test_a_thread_that_cannot_be_made_is_no_fault_of_the_program(self):
+        said = self.run_check(PROGRAM, "no_threads", "refused", "three")
+        self.assertEqual(3, said.returncode)
+        self.assertIn("faults: 1", said.stderr)
+
+    def test_a_source_of_blocks_is_called_no_more_when_it_is_taken_back(self):
+        program = ("import ctypes, os, signal, threading, time\n"
+                   "called, done = threading.Event(), []\n"
+                   "@ctypes.CFUNCTYPE(None)\n"
+                   "def ask():\n"
+                   "    called.set()\n"
+                   "    time.sleep(0.5)\n"
+                   "    done.append(1)\n"
+                   "library = ctypes.CDLL(None)\n"
+                   f"ctypes.CDLL({DRIVER!r}).cuInit(0)\n"
+                   "library.cgtree_check_set_source(ask)\n"
+                   "os.kill(os.getpid(), signal.SIGUSR1)\n"
+                   "assert called.wait(30)\n"
+                   "library.cgtree_check_set_source(ctypes.CFUNCTYPE(None)())\n"
+                   "print(done)\n")
+        said = self.run_check(sys.executable, "-c", program)
+        self.assertEqual(("[1]\n", 0), (said.stdout, said.returncode), said.stderr)
+
     def test_signals_are_passed_on_from_the_start(self):
         program = "trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done"
         for _ in range(5):
@@ -148,6 +207,35 @@ class RunTest(unittest.TestCase):
     def test_the_terminals_signals_are_the_programs(self):
         said = self.run_check("sh", "-c", "kill -INT $PPID; kill -INT $$; sleep 5")
         self.assertEqual(128 + signal.SIGINT, said.returncode)
+
+    def run_shell(self, line):
+        return subprocess.run(["bash", "-c", line.replace("RUN", " ".join(RUN))], env=environment(), text=True,
+                              capture_output=True, check=False, timeout=60)
+
+    def test_open_files_are_passed_on(self):
+        self.assertEqual("given\n", self.run_shell("RUN cat <(echo given)").stdout)
+
+    def test_signals_that_are_ignored_stay_ignored(self):
+        for name in ("HUP", "INT"):
+            with self.subTest(name=name):
+                said = self.run_shell(f"trap '' {name}; RUN sh -c 'kill -{name} $$; echo survived'")
+                self.assertEqual("survived\n", said.stdout)
+        said = self.run_shell("trap '' CHLD; RUN python3 -c 'import signal; exit(signal.getsignal(signal.SIGCHLD) + 2)'")
+        self.assertEqual(3, said.returncode, said.stderr)
+
+    def test_what_cannot_be_written_does_not_change_the_status(self):
+        said = self.run_check("--json=/no/such/folder/x.json", PROGRAM, "three")
+        self.assertEqual(3, said.returncode)
+        self.assertIn("/no/such/folder/x.json: No such file", said.stderr)
+        said = self.run_shell(f"RUN {PROGRAM} refused three 2>&-; echo $?")
+        self.assertEqual("3\n", said.stdout)
+        reader, writer = os.pipe()
+        os.close(reader)
+        for words, expected in [(["sh", "-c", "exit 3"], 3), ([PROGRAM, "refused", "three"], 3),
+                                ([PROGRAM, "refused", "abort"], 128 + signal.SIGABRT)]:
+            said = subprocess.run([*RUN, *words], env=environment(), stderr=writer, check=False, timeout=60)
+            self.assertEqual(expected, said.returncode)
+        os.close(writer)
 
     def test_the_report_needs_no_launcher(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -163,6 +251,26 @@ class RunTest(unittest.TestCase):
                               capture_output=True, check=False, timeout=60)
         self.assertEqual(3, said.returncode)
         self.assertIn("/no/such.so is not there; the program runs on without it", said.stderr)
+
+    def test_the_report_may_go_to_a_device_or_a_pipe(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "pipe")
+            os.mkfifo(path)
+            for words in ([PROGRAM, "refused"], [*RUN, f"--json={path}", PROGRAM, "refused"]):
+                more = {} if words[0] == sys.executable else {"LD_PRELOAD": LIBRARY, "CGTREE_CHECK_JSON": str(path)}
+                with subprocess.Popen(words, env=environment(**more), stderr=subprocess.DEVNULL):
+                    self.assertIn('"refused"', path.read_text(encoding="utf-8"))
+                self.assertTrue(path.is_fifo())
+
+    def test_a_log_of_rmm_is_read_if_it_is_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ("/dev/stdout", folder, "/no/such/log"):
+                said = self.run_check(PROGRAM, "clean", RMM_LOG_FILE=path)
+                self.assertEqual(0, said.returncode)
+                self.assertIn("a caching allocator takes back", said.stderr)
+            path = pathlib.Path(folder, "log.txt")
+            path.write_text("Thread,Time,Action,Pointer,Size,Stream\n", encoding="utf-8")
+            self.assertNotIn("a caching allocator takes back", self.run_check(PROGRAM, "clean", RMM_LOG_FILE=str(path)).stderr)
 
     def test_another_handler_of_the_signal_stays(self):
         program = ("import ctypes, os, signal\n"

@@ -76,6 +76,22 @@ TEST_F(ReportTest, TheTableHasFaultsThenRemarks) {
   EXPECT_NE(std::string::npos, table.find("not seen: much\n"));
 }
 
+TEST_F(ReportTest, TheTableListsTwentyOfAKind) {
+  const auto graph = static_cast<GraphHandle>(3);
+  const TakeStack take = [this] { return take_once(stacks_); };
+  ledger_.begin_capture({}, 1, take());
+  for (int i = 0; i < 24; ++i)
+    ledger_.refuse({}, 1, "call " + std::to_string(i) + "; returned 900", take);
+  ledger_.end_capture({}, graph);
+  ledger_.instantiate(graph, static_cast<ExecHandle>(4), {}, take(), 1);
+  const Report report = make_report(process_, ledger_, stacks_);
+  EXPECT_NE(std::string::npos, report.table.find("faults: 25, remarks: "));
+  EXPECT_NE(std::string::npos, report.table.find("call 18; returned 900\n"));
+  EXPECT_EQ(std::string::npos, report.table.find("call 19; returned 900\n"));
+  EXPECT_NE(std::string::npos, report.table.find("  and 5 more\nunlaunched: "));
+  EXPECT_NE(std::string::npos, report.json.find("call 23; returned 900"));
+}
+
 TEST_F(ReportTest, TheJsonHasTheSame) {
   const auto json = nlohmann::json::parse(make_report(process_, ledger_, stacks_).json);
   EXPECT_EQ(7, json["pid"]);
@@ -123,9 +139,9 @@ TEST(BlocksTest, ALogOfRmmIsRead) {
   const Time now = std::mktime(&noon) * kSecond;
   const Blocks blocks = read_rmm_log(
       "Thread,Time,Action,Pointer,Size,Stream\n"
+      "1,23:00:00.000000,allocate,0x8000,16,0x2\n"
       "1,11:59:59.000250,allocate,0x7f00,256,0x2\n"
       "1,11:59:59:500000,free,0x7f00,256,0x2\n"
-      "1,23:00:00.000000,allocate,0x8000,16,0x2\n"
       "1,11:59:59.600000,allocate failure,(nil),16,0x2\n",
       now);
   ASSERT_EQ(3u, blocks.events.size());
@@ -135,6 +151,25 @@ TEST(BlocksTest, ALogOfRmmIsRead) {
   EXPECT_EQ(now - kSecond / 2, blocks.events[2].time);
   EXPECT_TRUE(blocks.events[2].is_free);
   EXPECT_EQ("", blocks.events[2].where);
+}
+
+TEST(BlocksTest, RowsOfRmmAreInTheOrderOfTimeOverDays) {
+  constexpr Time kHour = Time{3'600} * 1'000'000;
+  const Time now = Time{1'000'000} * kHour;
+  const Blocks any = read_rmm_log("1,00:00:00.000000,free,0x7f00,256,0x2\n", now);
+  const Time midnight = any.events.at(0).time;
+  const Blocks blocks = read_rmm_log(
+      "1,10:00:00.000000,allocate,0x7f00,256,0x2\n"
+      "1,09:00:00.000000,free,0x7f00,256,0x2\n"
+      "2,08:00:00.000001,allocate,0x7f00,256,0x2\n"
+      "1,08:00:00.000000,free,0x7f00,256,0x2\n"
+      "1,08:00:00.0000",
+      midnight + 12 * kHour);
+  ASSERT_EQ(4u, blocks.events.size());
+  EXPECT_EQ(midnight - 38 * kHour, blocks.events[0].time);
+  EXPECT_EQ(midnight - 15 * kHour, blocks.events[1].time);
+  EXPECT_EQ(midnight + 8 * kHour, blocks.events[2].time);
+  EXPECT_EQ(midnight + 8 * kHour + 1, blocks.events[3].time);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ def watch_allocator(torch, checker):
 
     def hand_over():
         try:
-            text = blocks_of(torch.cuda.memory._snapshot()).encode()
+            text = blocks_of(torch.cuda.memory._snapshot()).encode(errors="replace")
             checker.cgtree_check_blocks(text, len(text))
         except Exception as error:  # the program must not notice
             print(f"cgtree-check: no blocks of PyTorch: {error}", file=sys.stderr)
@@ -93,7 +93,7 @@ def watch_allocator(torch, checker):
         except Exception as error:
             print(f"cgtree-check: no history of PyTorch's allocator: {error}", file=sys.stderr)
 
-    def end():
+    def end(kept=ask):  # as long as the library may call it
         checker.cgtree_check_set_source(ctypes.CFUNCTYPE(None)())
         if torch.cuda.is_initialized():
             hand_over()
@@ -118,7 +118,7 @@ def watch_captures(torch, checker):
         def call(self, *arguments, **options):
             stack = traceback.extract_stack(sys._getframe(1), limit=32)
             lines = "\n".join(f"{frame.name} at {frame.filename}:{frame.lineno}" for frame in reversed(stack))
-            checker.cgtree_check_python_frames(lines.encode())
+            checker.cgtree_check_python_frames(lines.encode(errors="replace"))
             try:
                 return method(self, *arguments, **options)
             finally:
@@ -144,12 +144,11 @@ def after_torch(torch):
 
 
 class AfterTorch(importlib.abc.MetaPathFinder):
-    """Calls after_torch() when the program has imported torch."""
+    """Calls after_torch() when the program has imported torch. It stays: many look whether torch can be found first."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -164,4 +163,6 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 if os.environ.get("CGTREE_CHECK_DIR") and os.environ.get("CGTREE_CHECK_TORCH") != "0":
     sys.meta_path.insert(0, AfterTorch())
+    if "torch" in sys.modules:  # by a .pth file
+        after_torch(sys.modules["torch"])
 chain()

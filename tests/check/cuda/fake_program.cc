@@ -2,6 +2,9 @@
 #define __CUDA_API_VERSION_INTERNAL  // declares all versions of functions
 #include <cuda.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,7 +51,18 @@ void capture(Way way, bool has_fault) {
   GET(cuGraphLaunch, "cuGraphLaunch")(exec, stream);
 }
 
+// Replaces that of the C library: fails if the first case is "no_threads".
+bool has_no_threads = false;
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*run)(void*), void* argument) {
+  if (has_no_threads) return EAGAIN;
+  static const auto create =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return create(thread, attributes, run, argument);
+}
+
 int main(int argc, char** argv) {
+  has_no_threads = argc > 1 && std::string_view(argv[1]) == "no_threads";
   Way way = Way::kLinked;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -65,6 +79,17 @@ int main(int argc, char** argv) {
       void* const found = dlsym(RTLD_NEXT, "main");
       return found == nullptr ? 0 : 1;
     }
+    if (word == "signalled_fork") {
+      const pid_t child = fork();
+      if (child == 0) {
+        raise(SIGUSR1);
+        _exit(0);
+      }
+      int status = 0;
+      waitpid(child, &status, 0);
+      std::printf("signal %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    }
+    if (word == "exec") execl("/proc/self/exe", argv[0], "clean", nullptr);
     if (word == "abort") std::abort();
     if (word == "leave") _exit(0);
     if (word == "pause") {  // until a line comes

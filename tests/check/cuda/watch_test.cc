@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
@@ -61,8 +63,8 @@ class WatchTest : public ::testing::Test {
     void end(int result, Parameters... parameters) { tell(&result, parameters...); }
     void tell(const int* result, Parameters... parameters) {
       const void* const addresses[] = {&parameters...};
-      if (test.watch_.wants(call.does))
-        test.watch_.on_call({call, addresses, &test.shared_, result});
+      if (test.watch_of_->wants(call.does))
+        test.watch_of_->on_call({call, addresses, &test.shared_, result});
     }
   };
 
@@ -114,6 +116,7 @@ class WatchTest : public ::testing::Test {
   CUgraph graph_ = handle<CUgraph>(0x100);
   CUgraphExec exec_ = handle<CUgraphExec>(0x300);
   Watch watch_;
+  Watch* watch_of_ = &watch_;
 };
 
 TEST_F(WatchTest, AllocationsFreesAndLaunchesAreSeen) {
@@ -215,6 +218,8 @@ TEST_F(WatchTest, MemoryOfNodesIsNoMemoryOfTheProgram) {
   nodes_ = {kernel(kBuffer)};
   instantiate();
   launch();
+  CALL(cuMemFreeAsync, 0, kBuffer, stream_);  // until the next launch of the graph with the node
+  launch();
   EXPECT_TRUE(found_.empty());
 }
 
@@ -274,10 +279,73 @@ TEST_F(WatchTest, WorkMattersWhileACaptureIsOpen) {
 
 TEST_F(WatchTest, ACallThatIsRefusedIsSeen) {
   begin_capture();
+  is_capturing_ = true;
   CALL(cuMemcpyBatchAsync_v2, 900, nullptr, nullptr, nullptr, 0, nullptr, nullptr, 0, stream_);
   end_capture();
   instantiate();
   EXPECT_EQ(std::vector{FindingKind::kRefused}, found_);
+}
+
+// A kernel that asks for too much, say, and is launched with less then.
+TEST_F(WatchTest, ACallThatFailsOutsideOfTheCaptureIsNoneOfIt) {
+  begin_capture();
+  is_capturing_ = true;
+  const auto launch_kernel = [&] {
+    const auto stream = handle<CUstream>(0x501);
+    CALL(cuLaunchKernel, 701, nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+  };
+  launch_kernel();
+  std::thread([&] {
+    launch_kernel();
+    CALL(cuMemcpyHtoD_v2, 1, 0, nullptr, 0);
+  }).join();
+  end_capture();
+  instantiate();
+  EXPECT_TRUE(found_.empty());
+}
+
+TEST_F(WatchTest, ACaptureEndsWithItsStream) {
+  begin_capture();
+  CALL(cuStreamDestroy_v2, 0, stream_);
+  EXPECT_FALSE(watch_.wants(Does::kWork));
+}
+
+TEST_F(WatchTest, CallsWithoutTheirParametersAreLeftToTheDriver) {
+  begin_capture();
+  CALL(cuLaunchKernelEx, 1, nullptr, nullptr, nullptr, nullptr);
+  end_capture();
+  CALL(cuGraphInstantiateWithParams, 1, &exec_, graph_, nullptr);
+  EXPECT_TRUE(found_.empty());
+}
+
+TEST_F(WatchTest, ALaunchThatFailsForAnotherReasonIsNotThatOfItsMemory) {
+  nodes_.emplace_back();
+  nodes_[0].type = NodeType::kAllocation;
+  nodes_[0].memory = {{0x5000'0000, 64, false}};
+  instantiate();
+  launch();
+  launch(700);
+  EXPECT_TRUE(found_.empty());
+  launch(1);
+  EXPECT_EQ(std::vector{FindingKind::kAllocating}, found_);
+}
+
+// A handler of a signal that calls exit() while this thread is in a callback.
+TEST_F(WatchTest, AReportInsideOfACallbackIsNone) {
+  bool has_thrown = false;
+  Watch watch(questions(), [&](const Finding&, const Stacks&) {
+    try {
+      static_cast<void>(watch_of_->report({}));
+    } catch (const std::exception&) {
+      has_thrown = true;
+    }
+  });
+  watch_of_ = &watch;
+  nodes_.emplace_back();
+  nodes_[0].type = NodeType::kMemcpy;
+  nodes_[0].memory = {{0x6000'0000, 64, false}};
+  instantiate();
+  EXPECT_TRUE(has_thrown);
 }
 
 TEST_F(WatchTest, WorkOnTheLegacyStreamIsSeen) {
@@ -353,6 +421,66 @@ TEST_F(WatchTest, ItMayBeStopped) {
   watch_.stop();
   launch();
   EXPECT_TRUE(found_.empty());
+}
+
+// Each thread has its own handles and memory, and another makes reports. A sanitizer looks at the
+// locks.
+TEST(ThreadsTest, CallsMayComeFromAllAtOnce) {
+  Questions questions;
+  questions.prepare = [] {};
+  questions.read = [](GraphHandle graph, GraphContents* contents) {
+    NodeContents node;
+    node.type = NodeType::kMemset;
+    node.memory = {{static_cast<std::uintptr_t>(graph), 64, true}};
+    contents->nodes = {node};
+    return std::string();
+  };
+  questions.is_capturing = [](CUstream) { return false; };
+  questions.allocation_of = [](std::uintptr_t) { return BlockRange{}; };
+  std::size_t told = 0;
+  Watch watch(questions, [&](const Finding&, const Stacks&) { ++told; });
+  std::atomic<bool> is_over{false};
+  std::thread reports([&] {
+    while (!is_over)
+      EXPECT_FALSE(watch.report({}).json.empty());
+  });
+  std::vector<std::thread> threads;
+  for (std::uintptr_t i = 1; i <= 4; ++i) {
+    threads.emplace_back([&watch, i] {
+      for (int round = 0; round < 300; ++round) {
+        CUdeviceptr address = i << 20;
+        auto graph = handle<CUgraph>(address);
+        auto exec = handle<CUgraphExec>(address);
+        const auto stream = handle<CUstream>(i);
+        std::uint64_t shared = 0;
+        const auto call = [&](const Call& function, auto... parameters) {
+          const void* const addresses[] = {&parameters...};
+          const int result = 0;
+          if (!watch.wants(function.does)) return;
+          watch.on_call({function, addresses, &shared, nullptr});
+          watch.on_call({function, addresses, &shared, &result});
+        };
+#define MAKE(function, ...) call(kCalls[index_of(#function)], __VA_ARGS__)
+        MAKE(cuMemAlloc_v2, &address, std::size_t{4096});
+        MAKE(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        MAKE(cuEventRecord, nullptr, stream);
+        MAKE(cuStreamEndCapture, stream, &graph);
+        MAKE(cuGraphInstantiateWithFlags, &exec, graph, 0ull);
+        MAKE(cuGraphLaunch, exec, stream);
+        MAKE(cuMemFree_v2, address);
+        if (round % 2 == 0) MAKE(cuGraphLaunch, exec, stream);
+        MAKE(cuGraphExecDestroy, exec);
+        MAKE(cuGraphDestroy, graph);
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  is_over = true;
+  reports.join();
+  const std::string table = watch.report({}).table;
+  EXPECT_GE(told, 1u);
+  EXPECT_NE(std::string::npos, table.find("launches: 1800"));
 }
 
 TEST(CallsTest, NoneIsListedTwice) {

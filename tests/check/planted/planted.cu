@@ -8,11 +8,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -68,6 +70,7 @@ struct Base {
 
   cudaStream_t stream = nullptr;
   int* flag = nullptr;
+  cudaGraphExec_t made = nullptr;
 };
 
 float* allocate() {
@@ -323,6 +326,255 @@ void updated(bool has_fault) {
   base.replay(exec);
 }
 
+// A graph with an allocation node, whose memory a second graph uses and the program frees: each
+// launch of the first allocates it again, at the same address. The fault is a free of other memory.
+void node_memory(bool has_fault) {
+  Base base;
+  float* const plain = allocate();
+  float* made = nullptr;
+  base.begin();
+  CHECK(cudaMallocAsync(&made, kBytes, base.stream));
+  base.launch_kernel(made);
+  const cudaGraphExec_t first = base.end();
+  base.replay(first);
+  base.begin();
+  base.launch_kernel(made);
+  base.launch_kernel(plain);
+  CHECK(cudaMemcpyAsync(plain, made, 64, cudaMemcpyDeviceToDevice, base.stream));
+  const cudaGraphExec_t second = base.end();
+  base.replay(second);
+  if (has_fault) CHECK(cudaFree(plain));
+  for (int i = 0; i < 3; ++i) {
+    CHECK(cudaFreeAsync(made, base.stream));
+    base.replay(first);
+    if (!has_fault || i == 2) base.replay(second);
+  }
+}
+
+// Memory of a pool from before the first graph, whose neighbour before it is freed.
+void freed_neighbour(bool has_fault) {
+  Base base;
+  float* neighbour = nullptr;
+  float* data = nullptr;
+  CHECK(cudaMallocAsync(&neighbour, kBytes, base.stream));
+  CHECK(cudaMallocAsync(&data, kBytes, base.stream));
+  CHECK(cudaStreamSynchronize(base.stream));
+  const cudaGraphExec_t exec = base.capture(has_fault ? neighbour : data);
+  base.replay(exec);
+  CHECK(cudaFreeAsync(neighbour, base.stream));
+  base.replay(exec);
+}
+
+// A node inside of a child graph that the program gives another buffer.
+void child(bool has_fault) {
+  Base base;
+  float* const before = allocate();
+  float* const after = allocate();
+  const auto capture = [&](float* data) {
+    base.begin();
+    base.launch_kernel(data);
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(base.stream, &graph));
+    return graph;
+  };
+  cudaGraph_t graph = nullptr;
+  cudaGraphNode_t node = nullptr;
+  CHECK(cudaGraphCreate(&graph, 0));
+  CHECK(cudaGraphAddChildGraphNode(&node, graph, nullptr, 0, capture(before)));
+  cudaGraphExec_t exec = nullptr;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  base.replay(exec);
+  if (!has_fault) CHECK(cudaGraphExecChildGraphNodeSetParams(exec, node, capture(after)));
+  CHECK(cudaFree(before));
+  base.replay(exec);
+}
+
+// A patch behind an update, by the node of the graph that was instantiated.
+void patched(bool has_fault) {
+  Base base;
+  float* buffers[] = {allocate(), allocate(), allocate()};
+  const auto add_kernel = [&](cudaGraph_t graph, float** data) {
+    void* parameters[] = {data, &base.flag};
+    cudaKernelNodeParams params = {};
+    params.func = reinterpret_cast<void*>(touch);
+    params.gridDim = params.blockDim = dim3(1);
+    params.kernelParams = parameters;
+    cudaGraphNode_t node = nullptr;
+    CHECK(cudaGraphAddKernelNode(&node, graph, nullptr, 0, &params));
+    return node;
+  };
+  cudaGraph_t graphs[2] = {};
+  for (cudaGraph_t& graph : graphs)
+    CHECK(cudaGraphCreate(&graph, 0));
+  const cudaGraphNode_t node = add_kernel(graphs[0], &buffers[0]);
+  add_kernel(graphs[1], &buffers[1]);
+  cudaGraphExec_t exec = nullptr;
+  CHECK(cudaGraphInstantiate(&exec, graphs[0], 0));
+  cudaGraphExecUpdateResultInfo info = {};
+  CHECK(cudaGraphExecUpdate(exec, graphs[1], &info));
+  base.replay(exec);
+  if (!has_fault) {
+    void* parameters[] = {&buffers[2], &base.flag};
+    cudaKernelNodeParams params = {};
+    params.func = reinterpret_cast<void*>(touch);
+    params.gridDim = params.blockDim = dim3(1);
+    params.kernelParams = parameters;
+    CHECK(cudaGraphExecKernelNodeSetParams(exec, node, &params));
+  }
+  CHECK(cudaFree(buffers[1]));
+  base.replay(exec);
+}
+
+// A launch that asks for too much, on a stream that does not capture. The fault is one on a stream
+// that another thread has joined to the capture.
+void failing(bool has_fault) {
+  Base base;
+  float* const data = allocate();
+  cudaStream_t other = nullptr;
+  cudaEvent_t event = nullptr;
+  CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  base.begin(cudaStreamCaptureModeRelaxed);
+  base.launch_kernel(data);
+  if (has_fault) {
+    CHECK(cudaEventRecord(event, base.stream));
+    CHECK(cudaStreamWaitEvent(other, event));
+  }
+  const auto fail = [&] {
+    if (!has_fault) {
+      touch<<<1, 4096, 0, other>>>(data, base.flag);
+      std::printf("a launch of 4096 threads: %s\n", cudaGetErrorName(cudaGetLastError()));
+      return;
+    }
+    const void* const sources[] = {data};
+    void* const destinations[] = {data + 128};
+    const std::size_t sizes[] = {64};
+    cudaMemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+    const cudaError_t error =
+        cudaMemcpyBatchAsync(destinations, sources, sizes, 1, &attributes, &first, 1, other);
+    std::printf("cudaMemcpyBatchAsync: %s\n", cudaGetErrorName(error));
+    static_cast<void>(cudaGetLastError());
+  };
+  std::thread(fail).join();
+  if (!has_fault) fail();
+  if (has_fault) {
+    CHECK(cudaEventRecord(event, other));
+    CHECK(cudaStreamWaitEvent(base.stream, event));
+  }
+  base.replay(base.end());
+}
+
+// A mapping that comes back in two halves. The fault is that they go again.
+void remapped(bool has_fault) {
+  Base base;
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUdeviceptr address = 0;
+  CUmemGenericAllocationHandle whole = 0;
+  CUmemGenericAllocationHandle halves[2] = {};
+  DRIVER(cuMemAddressReserve, &address, 2 * kPage, 0, 0, 0);
+  DRIVER(cuMemCreate, &whole, 2 * kPage, &properties, 0);
+  DRIVER(cuMemMap, address, 2 * kPage, 0, whole, 0);
+  DRIVER(cuMemSetAccess, address, 2 * kPage, &access, 1);
+  const cudaGraphExec_t exec = base.capture(reinterpret_cast<float*>(address + kPage));
+  base.replay(exec);
+  DRIVER(cuMemUnmap, address, 2 * kPage);
+  for (int i = 0; i < 2; ++i) {
+    DRIVER(cuMemCreate, &halves[i], kPage, &properties, 0);
+    DRIVER(cuMemMap, address + i * kPage, kPage, 0, halves[i], 0);
+    DRIVER(cuMemSetAccess, address + i * kPage, kPage, &access, 1);
+  }
+  base.replay(exec);
+  if (has_fault) DRIVER(cuMemUnmap, address, 2 * kPage);
+  base.replay(exec);
+}
+
+// Host memory of the program that was registered, from the middle of a page.
+void registered(bool has_fault) {
+  Base base;
+  float* const data = allocate();
+  char* const pages = static_cast<char*>(std::aligned_alloc(4096, 16 * kBytes));
+  char* const host = pages + 256;
+  std::memset(pages, 0, 16 * kBytes);
+  CHECK(cudaHostRegister(host, 8 * kBytes, cudaHostRegisterDefault));
+  base.begin();
+  CHECK(cudaMemcpyAsync(data, host + 64, 64, cudaMemcpyHostToDevice, base.stream));
+  const cudaGraphExec_t exec = base.end();
+  base.replay(exec);
+  if (!has_fault) CHECK(cudaGraphExecDestroy(exec));
+  CHECK(cudaHostUnregister(host));
+  if (has_fault && cudaGraphLaunch(exec, base.stream) == cudaSuccess)
+    static_cast<void>(cudaStreamSynchronize(base.stream));
+}
+
+// Managed and pitched memory, which functions without callbacks allocate.
+void managed(bool has_fault) {
+  Base base;
+  float* data[2] = {};
+  std::size_t pitch = 0;
+  CHECK(cudaMallocManaged(&data[0], kBytes));
+  CHECK(cudaMallocPitch(&data[1], &pitch, 100, 64));
+  for (float* const each : data) {
+    const cudaGraphExec_t exec = base.capture(each);
+    base.replay(exec);
+    if (!has_fault) CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaFree(each));
+    if (has_fault) base.replay(exec);
+  }
+}
+
+// All threads begin their first captures at once, each on its own stream of the thread.
+void threads(bool has_fault) {
+  Base base;
+  float* const data = allocate();
+  std::atomic<int> waiting{16};
+  std::vector<std::thread> all;
+  for (int i = 0; i < 16; ++i) {
+    all.emplace_back([&, i] {
+      --waiting;
+      while (waiting > 0)
+        std::this_thread::yield();
+      CHECK(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal));
+      touch<<<1, 32 + i, 0, cudaStreamPerThread>>>(data, base.flag);
+      CHECK(cudaGetLastError());
+      cudaGraph_t graph = nullptr;
+      CHECK(cudaStreamEndCapture(cudaStreamPerThread, &graph));
+      cudaGraphExec_t exec = nullptr;
+      CHECK(cudaGraphInstantiate(&exec, graph, 0));
+      CHECK(cudaGraphLaunch(exec, cudaStreamPerThread));
+      CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+      if (!has_fault || i > 0) CHECK(cudaGraphExecDestroy(exec));
+      if (has_fault && i == 0) base.made = exec;
+    });
+  }
+  for (std::thread& thread : all)
+    thread.join();
+  CHECK(cudaFree(data));
+  if (has_fault) base.replay(base.made);
+}
+
+// The device is reset: graphs and memory are other ones, at the same addresses perhaps.
+void reset(bool has_fault) {
+  for (int i = 0; i < 4; ++i) {
+    Base base;
+    float* data = nullptr;
+    float* other = nullptr;
+    CHECK(i % 2 == 0 ? cudaMalloc(&data, 16 * kBytes) : cudaMallocManaged(&data, 16 * kBytes));
+    const cudaGraphExec_t exec = base.capture(data, 32 + i);
+    CHECK(cudaMalloc(&other, kBytes));
+    base.replay(exec);
+    CHECK(cudaFree(other));
+    if (has_fault && i == 3) CHECK(cudaFree(data));
+    base.replay(exec);
+    CHECK(cudaDeviceReset());
+  }
+}
+
 struct Case {
   const char* name;
   void (*run)(bool has_fault);
@@ -343,6 +595,16 @@ constexpr Case kCases[] = {
     {"unlaunched", unlaunched},
     {"workspace", workspace},
     {"updated", updated},
+    {"node_memory", node_memory},
+    {"freed_neighbour", freed_neighbour},
+    {"child", child},
+    {"patched", patched},
+    {"failing", failing},
+    {"remapped", remapped},
+    {"registered", registered},
+    {"managed", managed},
+    {"threads", threads},
+    {"reset", reset},
 };
 
 // Returns the median time of a call in nanoseconds, over rounds of some calls.
