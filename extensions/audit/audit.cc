@@ -19,23 +19,6 @@ namespace {
 constexpr std::size_t kTensorMapBytes = 128;
 constexpr std::size_t kTensorMapAlignment = 64;
 
-std::string_view text_of(NodeType type) noexcept {
-  switch (type) {
-    case NodeType::kKernel:
-      return "a kernel";
-    case NodeType::kMemcpy:
-      return "a copy";
-    case NodeType::kMemset:
-      return "a memset";
-    case NodeType::kHost:
-      return "a host function";
-    case NodeType::kChildGraph:
-      return "a child graph";
-    default:
-      return "a node";
-  }
-}
-
 std::string_view text_of(PointerKind kind) noexcept {
   switch (kind) {
     case PointerKind::kDevice:
@@ -51,6 +34,25 @@ std::string_view text_of(PointerKind kind) noexcept {
 }
 
 }  // namespace
+
+std::string_view text_of(NodeType type) noexcept {
+  switch (type) {
+    case NodeType::kKernel:
+      return "a kernel";
+    case NodeType::kMemcpy:
+      return "a copy";
+    case NodeType::kMemset:
+      return "a memset";
+    case NodeType::kHost:
+      return "a host function";
+    case NodeType::kEmpty:
+      return "an empty node";
+    case NodeType::kChildGraph:
+      return "a child graph";
+    default:
+      return "a node";
+  }
+}
 
 std::string_view name(MemoryOwner owner) noexcept {
   switch (owner) {

@@ -37,6 +37,9 @@ namespace cgtree {
 class MarkedRecording;  // extensions/progress/marked_recording.h
 struct Recording;
 
+// Returns the name of a type of nodes, with its article: "a copy".
+std::string_view text_of(NodeType type) noexcept;
+
 // The owner of the memory that an address lies in. The first that holds is taken.
 enum class MemoryOwner : std::uint8_t {
   kCopySource,  // a binding of Steps that is copied, where the caller has it, and not its copy

@@ -34,20 +34,10 @@ std::string_view not_alone(NodeType type) {
 }
 
 std::string name_of(const NodeContents& node) {
-  switch (node.type) {
-    case NodeType::kKernel:
-      return node.name().empty() ? "a kernel" : "kernel " + demangled(node.name());
-    case NodeType::kMemcpy:
-      return "a copy";
-    case NodeType::kMemset:
-      return "a memset";
-    case NodeType::kHost:
-      return "a host function";
-    case NodeType::kEmpty:
-      return "an empty node";
-    default:
-      return std::string(not_alone(node.type));
-  }
+  if (node.type == NodeType::kKernel && !node.name().empty())
+    return "kernel " + demangled(node.name());
+  const std::string_view alone = not_alone(node.type);
+  return std::string(alone.empty() ? text_of(node.type) : alone);
 }
 
 // Returns whether the device has the allocation no longer. Memory of a pool that grows keeps its
