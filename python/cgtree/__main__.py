@@ -3,9 +3,9 @@
 On each device a step function is warmed up, recorded and replayed with random inputs, and its
 results are compared. Exit status: 0 if all are right, 1 if not.
 
-python -m cgtree report FILE prints the report of a snapshot, or of an event file: one for each of its
-contexts. Of files that have what ProgressWatch.report_json() returns, one for each process, it says where
-replays hang and what each rank waits for. Exit status: 0, or 2 if there is nothing to report.
+python -m cgtree report FILE prints the report of a snapshot, or of an event file: one for each of its contexts. For
+files that have the result of ProgressWatch.report_json(), one for each process, it says where replays hang and which
+collective each rank waits for. Exit status: 0, or 2 if there is nothing to report.
 
 python -m cgtree --cmake-dir, --include-dir or --library prints where the C ABI of this package is, for
 -DCMAKE_PREFIX_PATH=, a compiler's -I, and its linker. Exit status: 0, or 2 where this package has none.
@@ -38,7 +38,7 @@ class HostBytes:
 
 
 def versions():
-    """Returns {package: version} of what exchanges arrays with cgtree here."""
+    """Returns {package: version} of the packages here that exchange arrays with cgtree."""
     found = {}
     for name in ("numpy", "torch", "cupy-cuda13x", "cupy-cuda12x", "cupy", "numba", "triton", "jax"):
         try:
@@ -49,7 +49,7 @@ def versions():
 
 
 def gpus():
-    """Returns the names of GPUs, or why there are none."""
+    """Returns the names of GPUs, or the reason why there are none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -68,7 +68,7 @@ def gpus():
 
 
 def test(device):
-    """Returns why the device fails, or None."""
+    """Returns the reason why the device fails, or None."""
     def step(x):
         y = cgtree.empty(x.shape, x.dtype)
         y.copy_from(x)

@@ -1,4 +1,4 @@
-"""What the frameworks have in common."""
+"""Code that the frameworks share."""
 
 from cgtree._errors import InvalidArgument
 

@@ -8,11 +8,11 @@ from cgtree._options import ContextOptions
 DType: TypeAlias = Any  # a name such as "float32" or "<f4", a NumPy or PyTorch dtype
 Dims: TypeAlias = int | Sequence[int]
 Device: TypeAlias = str | tuple[int, int]  # "auto", "cuda:0", "host", or DLPack's two numbers
-StreamLike: TypeAlias = Stream | int | Any  # or whatever has __cuda_stream__(), cuda_stream or ptr
-Array: TypeAlias = Any  # whatever has one of the protocols
+StreamLike: TypeAlias = Stream | int | Any  # or has __cuda_stream__(), cuda_stream or ptr
+Array: TypeAlias = Any  # any object with one of the protocols
 Sync: TypeAlias = Literal["wait", "synchronize", "enqueue", "ignore"] | bool
 
-# What the bodies of a branch return.
+# Results of the bodies of a branch.
 Results = TypeVar("Results", None, Tensor, tuple[Tensor, ...], list[Tensor])
 
 Outcome: TypeAlias = Literal["replay", "record", "warm_up", "run_eagerly", "throw"]
@@ -121,7 +121,7 @@ class Tensor:
         """Name of the element type, such as 'float32'."""
     @property
     def device(self) -> str:
-        """Where the memory lies, such as 'cuda:0' or 'host:0'."""
+        """Device of the memory, such as 'cuda:0' or 'host:0'."""
     @property
     def ndim(self) -> int:
         """Number of axes."""
@@ -139,21 +139,23 @@ class Tensor:
         """Address of the first element, on its device. Raises StaleTensor."""
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements are row-major, without gaps."""
+        """True if the elements are row-major, without gaps."""
     @property
     def read_only(self) -> bool:
-        """Whether the memory may not be written."""
+        """True if the memory may not be written."""
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of the protocol. AttributeError on the host device. Raises StaleTensor."""
+        """Version 3 of the protocol. Raises AttributeError on the host device. Raises
+        StaleTensor."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's protocol. AttributeError but on the host device. Raises StaleTensor."""
+        """NumPy's protocol. Raises AttributeError on other devices than the host device. Raises
+        StaleTensor."""
     def cuda_array_interface(
         self, *, version: int | None = None, pending: Sequence[StreamLike] = (), idle: bool = False
     ) -> dict[str, Any]:
         """The protocol's dict, on every device. `pending`: streams on which work on the tensor may
-        be pending; the exported one waits for them. `idle`: nothing is pending, so 'stream' is
+        be pending; the exported stream waits for them. `idle`: nothing is pending, so 'stream' is
         None. Raises InvalidArgument for another version than 0 to 3, StaleTensor.
         """
     def __dlpack__(
@@ -168,23 +170,24 @@ class Tensor:
         BoundaryError), CaptureError, StaleTensor.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The type and id of the device, DLPack's numbers."""
+        """Type and id of the device, as DLPack's numbers."""
     def on_stream(self, stream: Stream) -> Tensor:
-        """The same memory; but this Stream orders the contents, and lives as long as the tensor.
+        """The same memory with contents that this Stream orders; the Stream lives as long as the
+        tensor.
         Raises InvalidArgument for a tensor of a context, and for a stream that is not cgtree's
         own.
         """
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
-        """A view with as many elements; one size may be -1. Raises InvalidArgument unless the
-        tensor is contiguous.
+        """A view with as many elements; a size of -1 is computed from the others. Raises
+        InvalidArgument unless the tensor is contiguous.
         """
     def copy_from(self, source: Array) -> None:
         """Copies the elements of a tensor or array of the same shape and dtype, in order with the
         current stream. Waits where the source is memory of the host.
         """
     def note_use(self, stream: StreamLike) -> None:
-        """Must be called after work that uses the tensor was enqueued on a stream other than that
-        of the calls: the memory is not used again before that work is done.
+        """Call this after enqueuing work that uses the tensor on another stream than that of the
+        calls: the memory is not used again before that work is done.
         """
     def tobytes(self) -> bytes:
         """The elements in row-major order; waits until they are there."""
@@ -211,22 +214,23 @@ class Stream:
         """Its device, such as 'cuda:0'."""
     @property
     def is_capturing(self) -> bool:
-        """Whether work on it is recorded, not run."""
+        """True while work on it is recorded instead of run."""
     @property
     def capture_id(self) -> int:
         """The id of the capture it is in; 0 for none."""
     def synchronize(self) -> None:
         """Waits until all work so far is done."""
     def wait_for(self, other: StreamLike) -> None:
-        """Work from now on waits for what is on `other` so far; the host does not."""
+        """Later work waits for the work on `other` so far; the host does not wait."""
     def close(self) -> None:
-        """Gives the stream back; what still needs it keeps it. Later use is InvalidArgument."""
+        """Gives the stream back; objects that still need it keep it alive. Later use raises
+        InvalidArgument."""
     def __cuda_stream__(self) -> tuple[int, int]:
         """A zero and the handle."""
     def __enter__(self) -> Stream:
         """Makes it current on this thread."""
     def __exit__(self, *error: object) -> None:
-        """Makes the one before current again."""
+        """Makes the stream before it current again."""
 
 class Context:
     def __init__(
@@ -239,7 +243,7 @@ class Context:
     ) -> None: ...
     @property
     def stream(self) -> Stream:
-        """Where calls launch their work: a Stream. Work of your own that reads outputs or writes
+        """The Stream on which calls launch their work. Your own work that reads outputs or writes
         inputs belongs there too, or must be ordered with it.
         """
     @property
@@ -247,38 +251,38 @@ class Context:
         """Such as 'cuda:0'."""
     @property
     def closed(self) -> bool:
-        """Whether close() was called."""
+        """True after close()."""
     def mark_step(self) -> None:
-        """Outputs of earlier calls may be overwritten from now on; touching one that is still held
-        raises StaleTensor. Raises ConcurrentUse.
+        """Outputs of earlier calls may be overwritten from now on; touching a held one raises
+        StaleTensor. Raises ConcurrentUse.
         """
     def release_captured(self, capture: int | None = None) -> int:
-        """Says that the caller's graph that holds work of this context is gone: that of the capture
-        with this id (Stream.capture_id), or every one. Returns how many tensors were kept for
-        it. Raises ConcurrentUse.
+        """Tells the context that a graph of the caller, into which work of this context was
+        captured, is gone: the graph of the capture with this id (Stream.capture_id), or all of
+        them. Returns the number of tensors that were kept for it. Raises ConcurrentUse.
         """
     def trim(self, to_device: bool = False) -> int:
-        """Gives memory that neither a recording nor an output uses back to the device's cache,
-        where other contexts find it; returns the bytes. to_device: and what the cache holds to
+        """Gives memory that no recording and no output uses back to the device's cache, where other
+        contexts find it; returns the bytes. to_device: also gives the memory of the cache back to
         the device, for other libraries. Raises ConcurrentUse.
         """
     def release_memory(self) -> int:
-        """For a server that sleeps: drops all recordings, and gives all that no output uses back to
-        the device; what was warmed up stays so. Waits until all work is done. Returns the bytes
-        of the pools. Raises ConcurrentUse, and CaptureError while the stream is captured.
+        """For a server that goes idle: drops all recordings, and gives all memory that no output
+        uses back to the device; functions stay warmed up. Waits until all work is done. Returns the
+        bytes of the pools. Raises ConcurrentUse, and CaptureError while the stream is captured.
         """
     def keep(self, output: Tensor) -> None:
-        """This output is held until it is released: mark_step() does not end it. Raises
-        StaleTensor, ConcurrentUse, and InvalidArgument for another context's.
+        """Holds this output until it is released: mark_step() does not end it. Raises StaleTensor,
+        ConcurrentUse, and InvalidArgument for another context's.
         """
     def declare(self, name: str, address: int, nbytes: int) -> None:
-        """Says that memory which recordings refer to, and which is no tensor, lives until
-        undeclare(): a workspace or table of a library. Declared again with another range, it has
-        moved, and the recordings that refer to where it was are dropped.
+        """Declares memory that recordings refer to and that is not a tensor, such as a workspace or
+        table of a library: it lives until undeclare(). Another range under the same name means that
+        the memory has moved: the recordings that refer to the old range are dropped.
         """
     def undeclare(self, name: str) -> None:
-        """The memory goes; the recordings that refer to it are dropped, now or before the next
-        call. Any thread.
+        """Ends the declaration of memory: the recordings that refer to it are dropped, now or
+        before the next call. Any thread.
         """
     def invalidate(self, address: int, nbytes: int) -> int:
         """Drops the recordings that refer to memory in the range; returns how many. Raises
@@ -295,38 +299,38 @@ class Context:
         graphs; 'text' is all of it as a table.
         """
     def verification(self) -> str:
-        """What verify_every has verified so far, and what it has left out."""
+        """Counts of the verified replays so far, and of those left out, as text."""
     def metrics_text(self) -> str:
-        """What Prometheus scrapes of this context (docs/metrics.md). Any thread."""
+        """Metrics of this context for Prometheus (docs/metrics.md). Any thread."""
     def snapshot_json(self) -> str:
         """The tree as JSON."""
     def watch_progress(self, watch: ProgressWatch | None) -> None:
-        """Replays leave marks from now on, by which the ProgressWatch says where one hangs; None:
-        no longer (docs/hangs.md). Raises ConcurrentUse, and InvalidArgument on a device that
-        cannot.
+        """From now on replays leave marks, by which the ProgressWatch says where a replay hangs;
+        None ends this (docs/hangs.md). Raises ConcurrentUse, and InvalidArgument on a device that
+        cannot leave marks.
         """
     def recent_events(self) -> str:
-        """The last 1,000 events that are no replays, as the lines of an event file
-        (docs/events.md). Any thread.
+        """The last 1,000 events other than replays, as the lines of an event file (docs/events.md).
+        Any thread.
         """
     def dump_events(self, path: str) -> None:
         """Writes them to a file. Raises InvalidArgument if it cannot be opened or written. Any
         thread.
         """
     def _enter_eager(self) -> None:
-        """What `with eager()` begins with."""
+        """Begins `with eager()`."""
     def _leave_eager(self) -> None:
-        """What `with eager()` ends with."""
+        """Ends `with eager()`."""
 
 class CompiledFunction:
     """A compiled step function: f(*inputs, out=None, key=None). Inputs may be given by name.
 
     The first call with given shapes runs the step function (warm up), the second records it, later
     ones replay: then its Python code does not run. Inputs are tensors, or arrays of other
-    libraries. `out`: arrays for the outputs, by position. `key`: {name: int or str}, what the work
-    depends on beside its inputs: calls with other keys share no recording; see current_key().
-    Raises what the step function raises, InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory,
-    CaptureError, DeviceError; then everything is as before the call.
+    libraries. `out`: arrays for the outputs, by position. `key`: {name: int or str}, other values
+    on which the work depends: calls with different keys share no recording; see current_key().
+    Raises InvalidArgument, StaleTensor, ConcurrentUse, OutOfMemory, CaptureError, DeviceError, and
+    errors of the step function; then everything is as before the call.
 
     >>> context = cgtree.Context("host")
     >>> f = context.compile(lambda x: x)
@@ -356,29 +360,29 @@ class CompiledFunction:
     def explain(
         self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
     ) -> Explanation:
-        """What such a call would do now ('outcome'), and why: 'difference' has both sides of what
-        differs from the nearest recording, 'advice' says what to change, and 'text' has all.
+        """Predicts the 'outcome' of this call: 'difference' has both sides of the difference to the
+        nearest recording, 'advice' says which change avoids it, and 'text' has everything.
         """
     def inspect(
         self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
     ) -> InspectionReport:
-        """Runs the nodes of the recording that such a call would replay, each alone: 'failed' is
-        the first node with an 'error', 'suspects' point to memory that nothing keeps, and 'text'
-        has all. 'why_not' says why no node was run. It does the work of a replay; after an error
-        of the device the process gets no more done there.
+        """Runs the nodes of the recording that this call would replay, each alone: 'failed' is the
+        first node with an 'error', 'suspects' point to memory that nothing keeps, and 'text' has
+        everything. 'why_not' says why no node was run. It does the work of a replay; after an error
+        of the device the process cannot use the device any more.
         """
     def compare_captures(
         self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
     ) -> CaptureComparison:
-        """Captures the step function once more, launches nothing, and compares the recording that
-        such a call would replay: 'difference' says of the node 'recorded' what the capture has
-        otherwise, 'why_not' why nothing was compared, and 'text' has all.
+        """Captures the step function once more without a launch, and compares the capture with the
+        recording that this call would replay: 'difference' says how the capture differs at the node
+        'recorded', 'why_not' why nothing was compared, and 'text' has everything.
         """
     def compare_runs(
         self, *inputs: Array, key: dict[str, int | str] | None = None, **named: Array
     ) -> CaptureComparison:
         """Runs the nodes of that recording and those of a new capture, each alone and from equal
-        memory: 'recorded' is the first node behind which the two differ, and 'difference' says
+        memory: 'recorded' is the first node after which the two differ, and 'difference' says
         where. Mutated inputs are put back.
         """
     def stats(self) -> FunctionStats:
@@ -386,14 +390,14 @@ class CompiledFunction:
         'last_failure', the text of the last call that raised, if any did.
         """
     def freeze(self, when: Literal["run_eagerly", "throw"] = "run_eagerly") -> None:
-        """From now on nothing is warmed up, recorded or evicted for calls of this thread. A call
-        for which no recording fits runs eagerly, or raises CaptureError for 'throw'.
+        """From now on calls of this thread warm up, record and evict nothing. A call for which no
+        recording fits runs eagerly, or raises CaptureError for 'throw'.
         """
     def unfreeze(self) -> None:
-        """Ends what freeze() began."""
+        """Ends freeze()."""
     def last_outcome(self) -> tuple[Outcome, str] | None:
-        """What the last call of this thread did, 'replay', 'record', 'warm_up', 'run_eagerly' or
-        'throw', and why it ran eagerly, or ''. None before the first call.
+        """The outcome of this thread's last call, 'replay', 'record', 'warm_up', 'run_eagerly' or
+        'throw', and the reason why it ran eagerly, or ''. None before the first call.
         """
     def histogram(self, axis: str) -> dict[int, int]:
         """The sizes that calls gave a dynamic axis, {size: count}, for up to 4,096 sizes. Raises
@@ -404,8 +408,8 @@ class CompiledFunction:
     ) -> list[int]:
         """As cgtree.suggest_buckets(), for histogram(axis)."""
     def suggest_all_buckets(self, max_combinations: int) -> dict[str, list[int]]:
-        """The buckets {axis: sizes} that would have cost least together for all axes and all
-        integers of the key that have options, with at most that many combinations of one of
+        """The buckets {axis: sizes} with the least cost for all axes, and all integers of the key
+        that have options, together, with at most `max_combinations` combinations of one bucket of
         each. The cost of a call is the product of its sizes.
         """
     def precapture(
@@ -421,13 +425,13 @@ class CompiledFunction:
         """Records each combination of the sizes of the dynamic axes before calls come, the largest
         first. `make_inputs({axis: size})` makes the inputs of such a call. `sizes`: {axis:
         sizes}, by default all buckets and lists. `key`: {name: values} of all parts of the key,
-        None for the values of the options; the dict that `make_inputs` gets has them too. What
-        is not begun within `max_time` seconds is left out.
-        `progress(entry)` is told of each. `held_outputs`: how many results of earlier calls are
-        still held at a call. The report: 'entries' (each 'sizes', 'outcome': 'recorded',
+        None for the values of the options; the dict that `make_inputs` gets has them too.
+        Combinations that are not begun within `max_time` seconds are left out.
+        `progress(entry)` is called for each. `held_outputs`: the number of results of earlier calls
+        that are still held at a call. The report: 'entries' (each 'sizes', 'outcome': 'recorded',
         'already_there' or 'left_out', 'why', 'bytes', 'graph_bytes', 'seconds'), 'bytes',
-        'graph_bytes', 'seconds', 'text'. Raises what the functions and calls raise,
-        InvalidArgument for an axis without sizes; what was recorded until then stays.
+        'graph_bytes', 'seconds', 'text'. Raises errors of the functions and of calls, and
+        InvalidArgument for an axis without sizes; recordings made until then stay.
         """
     def predict_memory(
         self,
@@ -439,20 +443,19 @@ class CompiledFunction:
         progress: Callable[[Precaptured], object] | None = None,
         held_outputs: int = 1,
     ) -> PrecaptureReport:
-        """What precapture() with the same arguments would take, as its report with the outcome
-        'predicted': each combination is run once and captured, but no graph is made, and the
-        pools give back what they needed. 'bytes' are exact, 'graph_bytes' an estimate from the
+        """The cost of precapture() with the same arguments, as its report with the outcome
+        'predicted': each combination is run once and captured, but no graph is made, and the pools
+        give back the memory that they needed. 'bytes' are exact, 'graph_bytes' an estimate from the
         graphs.
         """
 
 class Group:
-    """The ranks that take their decisions together, as one of them sees them, for
-    Context(group=...).
+    """The ranks that decide together, as seen by one of them, for Context(group=...).
 
-    minimum(words): takes a list of ints from [0, 2**64) and returns the smallest that a rank has
-    given for each, when all ranks have called it; it raises if one does not come. Calls that are no
-    replays ask it. With torch.distributed, whose integers are signed, send each word in two halves.
-    thread_groups() makes the groups of ranks that are threads.
+    minimum(words): takes a list of ints in [0, 2**64), waits until all ranks have called it, and
+    returns the minimum of each int over the ranks; it raises if a rank does not come. Only calls
+    that are not replays ask it. With torch.distributed, whose integers are signed, send each word
+    in two halves. thread_groups() makes the groups of ranks that are threads.
 
     >>> alone = cgtree.Group(0, 1, lambda words: words)
     >>> context = cgtree.Context("host", group=alone)
@@ -466,11 +469,11 @@ class Group:
 class ProgressWatch:
     """Says where replays hang, by marks that they leave on their way, for Context.watch_progress().
 
-    every_nth_replay: so many of each recording leave marks; 0: only the next one after one has
-    exceeded the limit. time_limit: the seconds within which a replay is to end; 0: none.
-    on_timeout(text): is called on a thread of the watch, once for a replay that has not ended by
-    then; by default that is logged. times_scopes: those that leave marks are timed by their scopes,
-    for metrics_text(). One watch may be given to several contexts.
+    every_nth_replay: n to have every n-th replay of each recording leave marks; 0: only the next
+    replay after one that exceeded the limit. time_limit: the seconds within which a replay must
+    end; 0: no limit. on_timeout(text): is called on a thread of the watch, once for each replay
+    that exceeds the limit; by default the text is logged. times_scopes: replays that leave marks
+    are timed by scope, for metrics_text(). One watch may be given to several contexts.
 
     >>> watch = cgtree.ProgressWatch(time_limit=10, on_timeout=print)
     >>> context = cgtree.Context("host")
@@ -486,7 +489,7 @@ class ProgressWatch:
         times_scopes: bool = False,
     ) -> None: ...
     def report(self) -> str:
-        """How far the replays of its contexts have come that have not ended, and what ranks wait
+        """Progress of the replays of its contexts that have not ended, and the ranks that they wait
         for (docs/hangs.md). Does not wait. Any thread.
         """
     def report_json(self) -> str:
@@ -495,11 +498,11 @@ class ProgressWatch:
         """
 
 class LoopStream:
-    """Rows that a loop on the device hands out while it runs, one for each round: for
+    """Rows that a loop on the device hands out while it runs, one row for each round: for
     loop(max_rounds, body, rows=...). Rows have up to `row_bytes` bytes, a multiple of 4, and are
-    kept while the host is up to `rows` rows behind; then rows are lost, because the device does
-    not wait. Loops of one LoopStream must not run at the same time. Raises InvalidArgument for
-    other sizes, OutOfMemory.
+    kept while the host is up to `rows` rows behind; then rows are lost, because the device does not
+    wait. Loops of one LoopStream must not run at the same time. Raises InvalidArgument for other
+    sizes, OutOfMemory.
 
     >>> rows = cgtree.LoopStream("host", row_bytes=4, rows=16)
     >>> flag = cgtree.empty((), "int32", "host")
@@ -515,15 +518,15 @@ class LoopStream:
     def __init__(self, device: Device, row_bytes: int, rows: int) -> None: ...
     def next(self, timeout: float | None = None) -> tuple[bytes, int, int, bool] | None:
         """Waits for the next row, for `timeout` seconds at most; returns None if there is none by
-        then. `row`: its bytes; `loop`: its number, from 1 on, of those that have run with this
-        LoopStream; `round`: from 0 on. Other threads run meanwhile, and Ctrl-C is heard. Raises
-        InvalidArgument if rows were lost, with their number; the next call goes on with the
-        oldest one that is left. Raises ConcurrentUse while another thread waits.
+        then. `row`: its bytes; `loop`: the number of its loop, counted from 1 over all loops with
+        this LoopStream; `round`: from 0 on. Other threads run meanwhile, and Ctrl-C is heard.
+        Raises InvalidArgument if rows were lost, with their number; the next call continues with
+        the oldest row that is left. Raises ConcurrentUse while another thread waits.
         """
     def stop(self) -> None:
-        """The loop of the row that next() would return ends with the round that it is in, or, if it
-        has not begun, with its first one. A loop whose body has raised has ended: once its rows
-        are read, that is the loop behind it. Any thread.
+        """Ends the loop of the row that next() would return, with the round that runs, or with its
+        first round if the loop has not begun. A loop whose body raised has ended: once its rows are
+        read, this ends the loop after it. Any thread.
         """
 
 class Steps:
@@ -541,7 +544,7 @@ class Steps:
         key: dict[str, int | str] | None = None,
         stream: StreamLike | None = None,
     ) -> bool:
-        """Whether the work must be enqueued."""
+        """True if the work must be enqueued."""
     def inspect(
         self,
         bindings: Sequence[Any],
@@ -556,29 +559,29 @@ class Steps:
         key: dict[str, int | str] | None = None,
         stream: StreamLike | None = None,
     ) -> CaptureComparison:
-        """As that of a CompiledFunction; `work` is called in place of the loop's body."""
+        """As that of a CompiledFunction; `work` is called instead of the loop's body."""
     def end(self) -> bool:
-        """The work is enqueued; whether it must be enqueued once more."""
+        """Call this when the work is enqueued; returns True if it must be enqueued once more."""
     def leave(self) -> None:
         """Leaves the open step, if there is one."""
     def address(self, binding: int) -> int:
         """The address of binding i for the work: its own, or that of a copy."""
     def is_captured(self) -> bool:
-        """Whether the work is being captured, so that it must not wait."""
+        """True while the work is captured, so that it must not wait."""
     def stats(self) -> FunctionStats:
         """As that of a CompiledFunction."""
     def last_outcome(self) -> tuple[str, str] | None:
         """As that of a CompiledFunction."""
     def invalidate(self, address: int, nbytes: int) -> int:
-        """Drops the recordings that use memory in the range, which is given away."""
+        """Drops the recordings that use memory in the range. Call it before giving the memory
+        away."""
 
 class GeneratorToken: ...
 class Generator:
-    """A source of random numbers: a seed, and how much of its sequence has been used. It serves
-    every device, and uniform numbers and integers are the same on each. In step functions each
-    replay draws what an eager call would have drawn then; a call that raises gives back what it
-    drew. Outside, work goes to the current stream, else to the device's legacy stream. Any
-    thread may use it.
+    """A source of random numbers: a seed, and the position in its sequence. It serves every device,
+    and uniform numbers and integers are the same on each. In step functions each replay draws the
+    numbers that an eager call would draw then; a call that raises gives its draws back. Outside,
+    work goes to the current stream, else to the device's legacy stream. Any thread may use it.
 
     >>> generator = cgtree.Generator(7)
     >>> generator
@@ -589,16 +592,18 @@ class Generator:
     def seed(self) -> int:
         """The seed of its sequence."""
     def set_seed(self, seed: int) -> None:
-        """Begins the sequence of `seed`, 0 to 2**64 - 1; the next draw or replay obeys. Raises
-        InvalidArgument while a step function is recorded.
+        """Begins the sequence of `seed`, 0 to 2**64 - 1; this takes effect at the next draw or
+        replay. Raises InvalidArgument while a step function is recorded.
         """
     def state(self) -> GeneratorState:
-        """Where it is: `offset` blocks of four 32-bit words were drawn. `recording` is None, but
-        while a step function is recorded: then only set_state() in the same call takes it.
+        """The position: `offset` blocks of four 32-bit words were drawn. `recording` is None
+        outside of recordings; a state taken while a step function is recorded is accepted only by
+        set_state() in the same call.
         """
     def set_state(self, state: GeneratorState) -> None:
-        """Goes on from where it was; the next draw or replay obeys. Raises InvalidArgument for a
-        state of a recording outside of it, and for another inside.
+        """Continues from the state; this takes effect at the next draw or replay. Raises
+        InvalidArgument for a state of a recording outside of that recording, and for any other
+        state inside it.
         """
     def uniform(
         self, shape: Dims | None = None, *, out: Tensor | None = None, device: Device | None = None
@@ -615,24 +620,24 @@ class Generator:
         self, low: int, high: int, shape: Dims | None = None, *,
         out: Tensor | None = None, device: Device | None = None
     ) -> Tensor:
-        """Int64 in [low, high), as uniform(). Raises InvalidArgument for low >= high too."""
+        """Int64 in [low, high), as uniform(). Raises InvalidArgument also for low >= high."""
 
 def thread_groups(size: int, time_limit: float = 60) -> list[Group]:
     """The groups of `size` ranks that are threads of this process, one for each. A rank waits
-    `time_limit` seconds for the others, and one whose Group and context have ended has left:
-    then they raise GroupError.
+    `time_limit` seconds for the others. A rank whose Group and context have ended has left: calls
+    of the others then raise GroupError.
 
     >>> (alone,) = cgtree.thread_groups(1)
     >>> context = cgtree.Context("host", group=alone)
     """
 class BreakValues:
     def value(self, input: int) -> bytes:
-        """Input or binding `input`, which is passed by value."""
+        """Input or binding number `input`, which is passed by value."""
 
 def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None:
-    """Inside a step: calls function(value) at this point of it, in each replay too, and never in a
-    capture: the graph ends in front of it, and another one begins behind it. value(i) is input
-    or binding i, which is passed by value, as bytes. The function enqueues its work on
+    """Inside a step: calls function(value) at this point of each run and each replay, never in a
+    capture: the graph ends before it, and another graph begins after it. value(i) is input or
+    binding i, which is passed by value, as bytes. The function enqueues its work on
     current_stream(), may wait for the device, and holds no tensor of the step. Raises
     InvalidArgument outside of a step, CaptureError.
 
@@ -649,8 +654,9 @@ def eager_break(function: Callable[[Callable[[int], bytes]], Any]) -> None:
 def decide(name: str, function: Callable[[], int]) -> int:
     """Inside a step: returns function(), a decision of the host on which the work depends. A
     recording keeps the function, and each later call asks it before a replay: with another answer
-    the call runs, and gets a recording of its own. The function holds what it reads, and calls
-    neither the context nor the device; what it raises before a replay the call raises.
+    the call runs the step, and gets another recording. The function keeps alive the objects that it
+    reads, and calls neither the context nor the device; the call raises any error that it raises
+    before a replay.
 
     >>> splits = [2]
     >>> def step(x):
@@ -664,9 +670,9 @@ def decide(name: str, function: Callable[[], int]) -> int:
     [(2,), (2,), (2,), (1,), (2,)]
     """
 def refuse_capture(why: str) -> None:
-    """For a step whose work turns out to be one that cannot be captured: if it is being captured,
-    the capture fails with this reason, and the work runs once more, without a graph, as all
-    later calls of the kind do. Otherwise nothing happens.
+    """For a step that finds out that its work cannot be captured: if a capture is open, it fails
+    with this reason, and the work runs once more without a graph, as all later calls of the kind
+    do. Otherwise nothing happens.
 
     >>> cgtree.refuse_capture("no capture is open")
     """
@@ -678,13 +684,13 @@ def branch(
     *,
     generators: Sequence[Generator] = (),
 ) -> None:
-    """Runs then() if the predicate is not 0, else otherwise(), and returns a copy of what that
-    returned: None, a tensor, or a tuple or list of tensors, the same from both. Without
-    otherwise() both return None. `predicate`: int32 or bool, one element, on the device. A step
-    that runs eagerly reads it on the host, and a recording has both ways, of which each replay
-    takes the one that its value says. `generators`: those that bodies draw from; each run of a
-    body draws numbers of its own. Raises what a body raises, and InvalidArgument for one that
-    does what it may not (docs/control_flow.md).
+    """Runs then() if the predicate is not 0, else otherwise(), and returns a copy of its result:
+    None, a tensor, or a tuple or list of tensors, the same from both. Without otherwise() both
+    return None. `predicate`: int32 or bool, one element, on the device. A step that runs eagerly
+    reads the predicate on the host; a recording has both bodies, and each replay runs the body that
+    its predicate selects. `generators`: the generators from which bodies draw; each run of a body
+    draws new numbers. Raises errors of a body, and InvalidArgument for a body that breaks the rules
+    (docs/control_flow.md).
 
     >>> x, flag = cgtree.empty((2,), device="host"), cgtree.empty((), "int32", "host")
     >>> flag.copy_from(cgtree.scalar(1, "int32"))
@@ -704,8 +710,8 @@ def branch(
 def choose(
     index: Array, bodies: Sequence[Callable[[], None]], *, generators: Sequence[Generator] = ()
 ) -> None:
-    """Runs the body with the number that `index` has, int32; none if there is none with that
-    number. Bodies return None. Else as branch().
+    """Runs the body whose number is the value of `index`, int32; none if no body has that number.
+    Bodies return None. Otherwise as branch().
 
     >>> index = cgtree.empty((), "int32", "host")
     >>> index.copy_from(cgtree.scalar(1, "int32"))
@@ -717,7 +723,7 @@ def choose_results(
     index: Array, bodies: Sequence[Callable[[], Results]], *, generators: Sequence[Generator] = ()
 ) -> Results:
     """As choose(), with bodies that return tensors, all of the same shapes and types: returns
-    copies of what the body returned that ran. The last body is for all numbers that have none.
+    copies of the results of the body that ran. The last body runs for all numbers without a body.
 
     >>> index = cgtree.empty((), "int32", "host")
     >>> index.copy_from(cgtree.scalar(7, "int32"))
@@ -736,10 +742,10 @@ def loop(
     rows: None = None,
     generators: Sequence[Generator] = (),
 ) -> Tensor:
-    """Runs body() until the tensor that it returns, one element of int32 or bool, is 0, or it has
-    run `max_rounds` times, which is no error. The first round always runs. Returns the number of
-    rounds, an int32 on the device. With `rows`, a LoopStream, body() returns the flag and the
-    row of the round, which the LoopStream hands out. Else as branch().
+    """Runs body() until the tensor that it returns, one element of int32 or bool, is 0, or until
+    `max_rounds` rounds ran, which is not an error. The first round always runs. Returns the number
+    of rounds, an int32 on the device. With `rows`, a LoopStream, body() returns the flag and the
+    row of the round, which the LoopStream hands out. Otherwise as branch().
 
     >>> flag = cgtree.empty((), "int32", "host")
     >>> flag.copy_from(cgtree.scalar(1, "int32"))
@@ -758,7 +764,7 @@ def loop(
 ) -> Tensor: ...
 def step_block(data: bytes | bytearray | memoryview) -> Tensor:
     """Bytes of the host, such as struct.pack() makes, as an input that is passed by value: a tensor
-    of uint8 that a step function finds on the device, in each replay with the bytes of its call.
+    of uint8 that a step function reads on the device; each replay sees the bytes of its call.
 
     >>> cgtree.step_block(b"abc").shape
     (3,)
@@ -772,8 +778,8 @@ def empty(shape: Dims, dtype: DType = "float32", device: Device | None = None) -
     cgtree.Tensor(float32 {2, 3} on host:0)
     """
 def scalar(value: bool | int | float, dtype: DType | None = None) -> Tensor:
-    """A number that rides along with a call. Default: bool, int64 or float64. Raises
-    InvalidArgument where the type cannot hold it.
+    """A number that a call passes by value. Default: bool, int64 or float64. Raises InvalidArgument
+    where the type cannot hold it.
 
     >>> cgtree.scalar(2.5)
     cgtree.Tensor(float64 {} on host:0)
@@ -786,8 +792,8 @@ def as_tensor(
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Whatever array of another library, without a copy; keeps it. `stream`: where it will be used
-    first. `sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError
+    """Any array of another library, without a copy; keeps it alive. `stream`: the stream that uses
+    it first. `sync`: 'wait' (default), 'synchronize', 'enqueue', 'ignore'. Raises BoundaryError
     (KeyError, TypeError, ValueError or BufferError), CaptureError, DeviceError.
 
     >>> x = cgtree.empty((2, 3), device="host")
@@ -803,8 +809,8 @@ def from_cuda_array_interface(
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Of an object or the protocol's dict; keeps `owner` alone. `device`: 'host' reads it as memory
-    of the host device. Raises as as_tensor().
+    """A tensor of an object or of the protocol's dict; keeps only `owner` alive. `device`: 'host'
+    reads it as memory of the host device. Raises as as_tensor().
 
     >>> x = cgtree.empty((2, 3), device="host")
     >>> interface = x.cuda_array_interface()
@@ -814,7 +820,8 @@ def from_cuda_array_interface(
 def from_array_interface(
     array: Array | dict[str, Any], *, owner: object = None, dtype: DType | None = None
 ) -> Tensor:
-    """NumPy's interface: memory of the host; keeps `owner` alone. Raises as as_tensor().
+    """A tensor of NumPy's interface: memory of the host; keeps only `owner` alive. Raises as
+    as_tensor().
 
     >>> x = cgtree.empty((2, 3), device="host")
     >>> cgtree.from_array_interface(x)
@@ -823,7 +830,7 @@ def from_array_interface(
 def from_dlpack(
     array: object, *, stream: StreamLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """Of an object with __dlpack__, or a capsule. Raises as as_tensor().
+    """A tensor of an object with __dlpack__, or of a capsule. Raises as as_tensor().
 
     >>> x = cgtree.empty((2, 3), device="host")
     >>> cgtree.from_dlpack(x.__dlpack__()).shape
@@ -839,8 +846,8 @@ def view(
     cgtree.Tensor(float32 {2} strides {3} on host:0)
     """
 def launch(function: Callable[..., Any], *tensors: Tensor) -> None:
-    """On the host device: enqueues function(*tensors) on the current stream; recorded, and called
-    at each replay. Raises what it raises; InvalidArgument on another device.
+    """On the host device: enqueues function(*tensors) on the current stream; a recording calls it
+    at each replay. Raises errors of the function; InvalidArgument on another device.
 
     >>> stream, seen = cgtree.Stream("host"), []
     >>> with stream:
@@ -854,8 +861,8 @@ def compile(
 ) -> CompiledFunction: ...
 def axis_length(axis: str) -> Tensor:
     """Inside a step function with dynamic axes: the size that the call gives the axis, where the
-    step function sees it padded: an int64 without dimensions on the device, right for each
-    replay. For kernels to read; not to be returned. Raises InvalidArgument.
+    step function sees the padded size: an int64 without dimensions on the device, right for each
+    replay. For kernels to read; it must not be returned. Raises InvalidArgument.
 
     >>> context = cgtree.Context("host")
     >>> def step(x):
@@ -866,7 +873,7 @@ def axis_length(axis: str) -> Tensor:
     (3, 2)
     """
 def current_key() -> dict[str, int | str]:
-    """Inside a step function: the key of the call, with the values that the work is to use, which
+    """Inside a step function: the key of the call, with the values that the work must use, which
     may be rounded up. Raises InvalidArgument outside.
 
     >>> context = cgtree.Context("host")
@@ -877,16 +884,16 @@ def current_key() -> dict[str, int | str]:
 def suggest_buckets(
     histogram: dict[int, int], max_buckets: int, cost: Callable[[int], float] | None = None
 ) -> list[int]:
-    """At most `max_buckets` sizes, ascending, padding to which costs least for a dict {size: how
-    often it came}. `cost(size)`: of one call padded to it, must not fall as sizes grow; default:
-    the size. Exact. Raises InvalidArgument, and what `cost` raises.
+    """At most `max_buckets` sizes, ascending, with the least cost of padding for a dict {size:
+    number of calls}. `cost(size)`: the cost of one call padded to this size; it must not fall as
+    sizes grow; default: the size. Exact. Raises InvalidArgument, and errors of `cost`.
 
     >>> cgtree.suggest_buckets({1: 90, 5: 10, 30: 4}, max_buckets=2)
     [1, 30]
     """
 def current_stream() -> Stream:
-    """Where a step function launches its work. Raises InvalidArgument outside of step functions and
-    of `with stream:`.
+    """The stream on which a step function launches its work. Raises InvalidArgument outside of step
+    functions and of `with stream:`.
 
     >>> stream = cgtree.Stream("host")
     >>> with stream:
@@ -894,21 +901,21 @@ def current_stream() -> Stream:
     True
     """
 def is_in_step() -> bool:
-    """Whether a step function runs on this thread.
+    """True while a step function runs on this thread.
 
     >>> cgtree.is_in_step()
     False
     """
 class FlatCall:
     """Calls of a CompiledFunction with a flat list of inputs. `expected`: for each input (a tensor
-    of this layout and type, is_static), or (value, None). `apart`: (a, b, distance): tensors
-    between whose first and last bytes the other must not lie, else WrongValue, unless b lies so
-    many bytes after a, and the distance is not 0. `finish(outputs, inputs)`: makes the results
-    after the step function ran. `recover(error, inputs)`: those of a call that failed, or
-    raises. `reader`: where, in bytes, an object has the address of its tensor, the tensor its
-    storage, that its memory, the tensor its rank and its dispatch keys, and the bits of these
-    that say that memory holds other values. `settings`: a Settings, whose values now are
-    expected of calls.
+    of this layout and type, is_static), or (value, None). `apart`: (a, b, distance): two tensors;
+    neither may lie between the first and the last byte of the other, else WrongValue, unless
+    `distance` is not 0 and b begins that many bytes after a. `finish(outputs, inputs)`: makes the
+    results after the step function ran. `recover(error, inputs)`: makes the results of a call that
+    failed, or raises. `reader`: offsets in bytes: of the tensor's address in a Python object, of
+    the storage's in a tensor, of the memory's in a storage, of the rank and of the dispatch keys in
+    a tensor; and the bits of these keys with which memory holds other values. `settings`: a
+    Settings, whose present values are expected of calls.
     """
     def __init__(
         self,
@@ -925,21 +932,21 @@ class FlatCall:
     ) -> None: ...
     def call(self, inputs: list[Any]) -> Any:
         """Makes the call, clears the list and returns the list of results. Returns NotImplemented
-        if the inputs are others than expected; then the list is as before.
+        if the inputs differ from the expected ones; then the list is as before.
         """
     def set_results(self, results: Sequence[tuple[int, Any]] | None) -> None:
-        """For each result of a replay where it comes from: (0, output), (1, input), (2, value), (3,
-        (input, shape, strides, elements)), a view of an input that begins so many elements after
-        it, or (4, result), one before it. None: finish() makes them.
+        """The source of each result of a replay: (0, output), (1, input), (2, value), (3, (input,
+        shape, strides, elements)), a view of an input that begins so many elements after it, or (4,
+        result), an earlier result. None: finish() makes the results.
         """
     def set_before(self, before: Callable[[], None] | None) -> None:
-        """Called before each call, or None."""
+        """A function to call before each call, or None."""
     def set_state(self, state: Callable[[], Any], known: Any) -> None:
-        """Calls where state() does not return what equals `known` are others than expected."""
+        """A call expects that state() returns a value equal to `known`."""
 
 class Settings:
-    """Settings of a library. Each is what function(object, first, second) returns, in so many
-    bytes: addresses, and two numbers that it may ignore.
+    """Settings of a library. Each is the result of function(object, first, second), with this
+    number of bytes: addresses, and two numbers that it may ignore.
     """
     def __init__(self, getters: tuple[tuple[int, int, int, int, int], ...]) -> None: ...
     def read(self) -> tuple[int, ...]:
@@ -949,29 +956,30 @@ class RecentCalls:
     """The FlatCalls of a graph that were used last."""
     def call(self, inputs: list[Any]) -> Any:
         """Makes the call, clears the list and returns the list of results. Returns NotImplemented
-        if none of the calls has such inputs; then the list is as before.
+        if no FlatCall has these inputs; then the list is as before.
         """
     def call_with_arguments(self, *arguments: Any) -> Any:
-        """The same by the path, or else calls the function of set_path()."""
+        """As call(), with the arguments of set_path(); calls its function where no FlatCall
+        fits."""
     def set_calls(self, calls: Sequence[FlatCall]) -> None:
-        """FlatCalls, the last one first."""
+        """FlatCalls, the most recent first."""
     def set_path(
         self,
         function: Callable[..., Any],
         path: tuple[int, Sequence[int], Sequence[int]] | None,
     ) -> None:
-        """Of calls with `count` arguments the argument of each input, and the result of the graph,
-        or -1 for None, of each result; empty: in the same order. None: the function is always
-        called.
+        """For calls with `count` arguments: the argument of each input, and for each result of the
+        call the result of the graph, or -1 for None; empty: in the same order. None: the function
+        is always called.
         """
 
 def context_of_step() -> int:
     """A number of the context whose step function runs on this thread; 0 outside. Numbers are used
-    again after a context has ended.
+    again after a context ended.
     """
 def call_relaxed(function: Callable[[], Any]) -> Any:
-    """Calls it in the relaxed mode of captures of the current stream's device, in which a thread
-    that captures may allocate and free device memory.
+    """Calls the function in the relaxed capture mode of the current stream's device, in which a
+    thread that captures may allocate and free device memory.
     """
 def best_device() -> str:
     """The first GPU, else the host device.
@@ -984,22 +992,22 @@ def set_log_level(level: Literal["trace", "debug", "info", "warn", "error", "off
     >>> cgtree.set_log_level("warn")
     """
 def _dump_events_on_signal(path: str, signals: Sequence[int]) -> None:
-    """What dump_events_on_signal() does."""
+    """Implements dump_events_on_signal()."""
 def _metrics_text_of(contexts: Sequence[Context]) -> str:
     """As cgtree.metrics_text(), of these contexts."""
 def _open_scope(name: str) -> int:
-    """What `with Scope()` begins with."""
+    """Begins `with Scope()`."""
 def _close_scope(scope: int) -> None:
-    """What `with Scope()` ends with."""
+    """Ends `with Scope()`."""
 class Lent: ...
 def lend(tensor: Tensor) -> Lent:
-    """An object that keeps the tensor's memory, and by which lent() finds it. For libraries that
+    """Keeps the tensor's memory alive, and lets lent() find it by an address. For libraries that
     take an address.
     """
 def lent(address: int) -> Tensor | None:
-    """The memory that was lent to another library and holds the address, as bytes."""
+    """The memory that was lent to another library and contains the address, as bytes."""
 def torch_options(*, use_steps: bool | None = None, device: Device | None = None) -> None: ...
 def torch_statistics() -> dict[str, int]: ...
 def torch_ran_out() -> str | None:
-    """Why the last allocation of PyTorch's on this thread failed; it is told once."""
+    """The reason why PyTorch's last allocation on this thread failed; returned once."""
 def _interpreter_ends() -> None: ...

@@ -1,4 +1,4 @@
-"""Context, compile() and Axis, as far as they are written in Python."""
+"""The parts of Context, compile() and Axis that are written in Python."""
 
 import importlib
 import threading
@@ -11,13 +11,13 @@ VERIFY_FIRST = 4
 
 
 class Axis:
-    """What compile(..., axes=[...]) does about the sizes that calls give one dynamic axis.
+    """The treatment of one dynamic axis's sizes, for compile(..., axes=[...]).
 
     In compile(..., keys=[...]) it is an integer of the key, whose values are its sizes.
 
     policy: one of
-        "exact" (default): each size has recordings of its own, for up to max_sizes sizes. A call
-            with one size more does at_max_sizes: "run_eagerly" (default), "next_larger" (pad to
+        "exact" (default): each size has its own recordings, for up to max_sizes sizes. A call
+            with another size does at_max_sizes: "run_eagerly" (default), "next_larger" (pad to
             the next larger recorded size) or "evict" (evict the size used longest ago).
         "allow_list": as "exact" for `sizes`; calls with other sizes run eagerly.
         "skip": calls run eagerly as soon as a second size was seen.
@@ -35,7 +35,7 @@ class Axis:
     (5,)
     """
 
-    # No dataclass: that module would take most of the time of `import cgtree`.
+    # A dataclass would import a module that takes most of the time of `import cgtree`.
     __slots__ = ("name", "policy", "sizes", "max_sizes", "at_max_sizes", "above_largest",
                  "multiple_of", "largest")
 
@@ -70,7 +70,7 @@ class Axis:
 
 
 class _Eager:
-    """What Context.eager() returns; `with` enters and leaves."""
+    """Returned by Context.eager(); `with` enters and leaves it."""
 
     def __init__(self, context):
         self._context = context
@@ -98,26 +98,26 @@ class Context(_cgtree.Context):
     max_bytes: the bytes of device memory that its pools may hold.
     pools_grow_in_place: maps memory at the end of one range of addresses for each pool, so that
         less memory stays unused. Requires a device that maps memory.
-    outputs_lie_apart: where an earlier recording cannot be replayed because of an output that is held,
-        or lies elsewhere, the next one has its outputs apart from those of all: loops settle.
+    outputs_lie_apart: where an earlier recording cannot be replayed because an output is held or lies elsewhere, the
+        next recording has its outputs apart from those of all others: loops settle.
     max_recordings, max_graph_bytes: the number of recordings, and the bytes of their graphs.
     max_recording_time: the seconds that warming up and recording may take in all.
-    at_limit: what happens at a limit: "run_eagerly", "evict" or "throw" (CaptureError).
+    at_limit: the action at a limit: "run_eagerly", "evict" or "throw" (CaptureError).
     event_file, event_file_has_replays: a file for events as lines of JSON, and whether replays are
         among them.
     checked: makes work of step functions on the legacy stream an error. Otherwise that work is
         silently missing from the recording.
-    on_foreign_pointer: what happens when a recording refers to memory that nothing says lives as
-        long as it does: "record" (snapshots show it), "warn" or "throw" (CaptureError).
+    on_foreign_pointer: the action when a recording refers to memory that nothing declares to live
+        as long: "record" (snapshots show it), "warn" or "throw" (CaptureError).
     verify_every: n to verify every n-th replay of each recording against an eager run, which
         raises VerifyError if they differ. By default CGTREE_VERIFY in the environment says n.
     verify_first: n to verify n of the first replays of each recording, too: the 1st, 2nd, 4th, 8th
         and so on.
     time_every_nth_replay: n to measure the time that every n-th replay of each recording takes on the
         device; metrics_text() and snapshot_json() have the times.
-    group: the Group of ranks that decide together with this context; each makes a context with
+    group: the Group of ranks that decide together with this context; each rank makes a context with
         the same options, and the same calls.
-    name: what metrics and profilers call the context; by default that of the device.
+    name: the context's name in metrics and profilers; by default that of the device.
 
     One thread at a time may use a context; a second thread gets ConcurrentUse. Raises
     InvalidArgument for a device that does not exist.
@@ -133,7 +133,7 @@ class Context(_cgtree.Context):
         return compile(function, context=self, **options)
 
     def eager(self):
-        """Runs work between calls, in order with them, that is part of no graph.
+        """Runs work that is part of no graph between calls, in order with them.
 
         In the block current_stream() is the context's, and empty() allocates from its pool.
         """
@@ -181,7 +181,7 @@ def stats():
 
 
 def metrics_text(*contexts):
-    """Returns what Prometheus scrapes of these contexts, as one page; any thread may call it.
+    """Returns the metrics of these contexts for Prometheus, as one page; any thread may call it.
 
     Without arguments: of the thread's default context. Raises InvalidArgument if two contexts have
     the same name.
@@ -194,7 +194,8 @@ def metrics_text(*contexts):
 
 
 def report(context=None):
-    """Returns why calls did not replay, what recordings cost, and what to change, on one screen.
+    """Returns the reasons why calls did not replay, the costs of recordings, and advice, on one
+    screen.
 
     Without an argument: of the thread's default context. Any thread may call it while calls go on.
     `python -m cgtree report FILE` does the same for a snapshot or an event file.
@@ -203,17 +204,17 @@ def report(context=None):
     >>> cgtree.report(decode).splitlines()[0]
     "context 'decode' on host:0: 0 calls, 0 replayed"
     """
-    from cgtree import _report  # which takes as long to import as all the rest
+    from cgtree import _report  # its import takes as long as all the rest
 
     return _report.spelled(_report.report_of((context or default_context()).snapshot_json()))
 
 
 def dump_events_on_signal(path, signals=()):
-    """Has the process write the last events of all its contexts to a file when it gets a signal.
+    """Writes the last events of all contexts of the process to a file at a signal.
 
-    `signals`: such as [signal.SIGUSR1], whose default action is not taken then; by default those of
-    a crash, which ends the process afterwards (docs/events.md). A handler that Python sets later for
-    the same signal takes the place of this. Raises InvalidArgument for a number that is no signal.
+    `signals`: such as [signal.SIGUSR1], whose default action is then not taken; by default those of a crash, which
+    still ends the process (docs/events.md). A handler that Python sets later for the same signal replaces this one.
+    Raises InvalidArgument for a number that is not a signal's.
 
     >>> import os, signal, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "events.jsonl")
@@ -228,8 +229,8 @@ def dump_events_on_signal(path, signals=()):
 class Scope:
     """Names the work that is recorded in a `with` block, in the path of the scopes that are open.
 
-    Snapshots have the path of each node of a recording, and tools/scope_times adds up what a
-    profiler has measured (docs/scopes.md). A replay costs nothing for it.
+    Snapshots have the path of each node of a recording, and tools/scope_times adds up a profiler's
+    times by path (docs/scopes.md). It costs nothing in a replay.
 
     >>> def step(x):
     ...     with cgtree.Scope("attention"):
@@ -260,7 +261,7 @@ def synchronize():
 
 
 def _input_names(function):
-    import inspect  # not above: it takes longer than all else of `import cgtree`
+    import inspect  # not above: this import takes longer than the rest of `import cgtree`
 
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -271,7 +272,7 @@ def _input_names(function):
 
 
 def _position(key, names, what):
-    """Returns the position of the input that `key`, a position or a name, means."""
+    """Returns the position of the input with this position or name."""
     if isinstance(key, str):
         if key not in names:
             raise InvalidArgument(f"{what}: the step function has no input '{key}', only {names}")
@@ -339,8 +340,8 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     "torch", "numpy") it takes and returns arrays of that library, works on its current stream, and
     allocates from the context's pool (with Numba through cgtree.numba.empty()).
 
-    context: by default, at each call, the default_context() of the calling thread. Until the first
-        call no device is touched, so that modules may compile functions when they are imported,
+    context: by default, at each call, the default_context() of the calling thread. No device is
+        touched before the first call, so that modules may compile functions when they are imported,
         also in a process that forks later.
     static, mutated: names or positions of the inputs whose address stays the same (weights), and
         of the inputs that the function writes into.
@@ -350,21 +351,21 @@ def compile(function=None, *, context=None, name=None, framework=None, static=()
     buckets: {name: ascending sizes}, the sizes to which axes are padded.
     axes: an Axis for each axis with another policy. An axis without buckets or an Axis gets
         recordings for each size.
-    keys: an Axis for each integer of the key that is not taken as it is. Each call has it. Where
-        the policy pads, it is rounded up: the work sees the rounded value in current_key(), and
-        calls with the same one share recordings.
+    keys: an Axis for each integer of the key that is rounded or limited. Each call passes it. A
+        policy that pads rounds it up: the work sees the rounded value in current_key(), and calls
+        with the same rounded value share recordings.
     outputs_dynamic: one {axis: name} per output.
-    padding: {input: "zeros", "last", "anything" or a number}. Without it zeros; but an input of
-        integers or bools is not padded where the function writes another input, because a zero may
-        be an index: such calls run eagerly.
+    padding: {input: "zeros", "last", "anything" or a number}. Without it zeros, with one exception:
+        an input of integers or bools is not padded if the function writes another input, because a
+        zero may be an index; these calls run eagerly.
     alignment: {input: bytes}, of addresses that are used in place; 16 by default.
     tolerance, outputs_tolerance: {input: number} for inputs that are written, and one number per
         output: by how much a verified replay may differ from an eager run, in floating types:
         |replayed - eager| <= number * max(1, |eager|). 0, the default: bit for bit.
-    rebind: {input: "never", "auto" or "always"}, whether the graph uses an input where it is, and is
-        told at each replay where that is, in place of a copy. "auto" decides by what each is
-        thought to cost. Inputs for which it does not prove possible are copied.
-    outputs_rebind: the same, one per output, of outputs that are written into a buffer.
+    rebind: {input: "never", "auto" or "always"}: the graph uses the input at its address, which is patched at each
+        replay, instead of a copy. "auto" decides by the estimated costs. Inputs for which this proves impossible are
+        copied.
+    outputs_rebind: the same, one per output, for outputs that are written into a buffer.
     options: enabled, require_graph, max_recordings, max_static_changes
         (bools and counts); verify_first (as of Context(), counts where it is larger; 4 by
         default with framework="torch", whose step functions read Python's state; 0 for none);

@@ -2,7 +2,7 @@
 
 
 class Error(RuntimeError):
-    """The root of everything cgtree raises by itself."""
+    """The root of all exceptions that cgtree raises itself."""
 
     def __str__(self):
         return str(self.args[0]) if self.args else ""
@@ -13,7 +13,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """The device has no room, or a budget forbids taking more. Nothing was taken.
+    """The device has no room, or a budget forbids taking more. Nothing was allocated.
 
     `report` (a dict, or None) tells how many bytes each pool holds.
     """
@@ -30,16 +30,16 @@ class ConcurrentUse(Error):
 
 
 class GroupError(Error):
-    """The ranks of a group do not do the same, or one of them cannot be reached."""
+    """The ranks of a group do different things, or a rank cannot be reached."""
 
 
 class VerifyError(Error):
     """A replay was verified and differs from an eager run.
 
-    Arrays that the call writes, and generators, are as the replay has left them. `divergence` is a
+    Arrays that the call writes, and generators, are as the replay left them. `divergence` is a
     dict: "of" ("output", "input", "draws" or "step"), "index", "what", "position" of the first
-    element that differs, "replayed" and "eager" (its values as texts), how many of how many
-    elements differ, and what is suspected.
+    element that differs, "replayed" and "eager" (its values as texts), the numbers of elements and
+    of those that differ, and the suspected causes.
     """
 
     divergence = None
@@ -74,4 +74,4 @@ class WrongValue(BoundaryError):
 
 
 class NotSupported(BoundaryError, BufferError, NotImplementedError):
-    """The protocol allows it, but cgtree does not support it."""
+    """A value that the protocol allows and cgtree does not support."""

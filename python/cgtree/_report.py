@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reports: why calls of contexts did not replay, what recordings cost, what to change, where replays hang.
+"""Reports: why calls of contexts did not replay, the costs of recordings, advice, and where replays hang.
 
 A report is made of a snapshot (docs/snapshot.md), of an event file (docs/events.md), or of the files of watches of
 several processes (docs/hangs.md). `cgtree.report()`, `python -m cgtree report` and the program `cgtree_report` are
@@ -34,7 +34,7 @@ class NoReport(ValueError):
 
 
 # ---- Words --------------------------------------------------------------------------------------
-# Those of explain() and advice() in the library, in the same order. A test compares both.
+# The words of explain() and advice() in the library, in the same order. A test compares both.
 
 SKIP_REASONS = {
     "disabled": ("compiled with enabled = false", "compile it with CompileOptions::enabled = true"),
@@ -136,7 +136,7 @@ CAUSES = {
     "overlap": "inputs shared memory",
     "output_held": "an output was held",
 }
-# Of each kind of difference, the cause. A later kind means that more of a recording fits.
+# The cause for each kind of difference. A later kind means that more of a recording fits.
 _CAUSE_OF = {
     "unusable": "bad_input",
     "input_count": "input_count",
@@ -157,7 +157,7 @@ _SIGN = re.compile(r"(?<![\w:])(?:(Context|Compile|Input|Output|Axis)Options::(\
 
 
 def spelled(text):
-    """Returns a text that names options as C++ does with the names that Python has, as the log has them."""
+    """Returns a text with the options named as in Python; the text names them as in C++."""
     def choice(enumeration, value):
         option = "policy" if enumeration == "AxisPolicy" else _snake(enumeration)
         return f'{option}="{_snake(value)}"'
@@ -274,7 +274,7 @@ class Axis:
     actual: int = 0  # the sum of the sizes
     padded: int = 0  # the sum of the same sizes as they are padded
     buckets: list = dataclasses.field(default_factory=list)
-    sizes: dict = dataclasses.field(default_factory=dict)  # how often each came: the most frequent, and the largest
+    sizes: dict = dataclasses.field(default_factory=dict)  # calls by size: the most frequent sizes, and the largest
 
 
 @dataclasses.dataclass
@@ -288,8 +288,8 @@ class Function:
     warm_ups: int = 0
     failures: int = 0
     evictions: int = 0
-    skips: dict = dataclasses.field(default_factory=dict)   # of each reason how many
-    causes: dict = dataclasses.field(default_factory=dict)  # of recordings, of each cause how many
+    skips: dict = dataclasses.field(default_factory=dict)   # count by reason
+    causes: dict = dataclasses.field(default_factory=dict)  # number of recordings by cause
     changed: object = None  # the Change of its last warm-up
     last_failure: str = ""
     axes: list = dataclasses.field(default_factory=list)
@@ -297,31 +297,31 @@ class Function:
 
 @dataclasses.dataclass
 class Recording:
-    """One recording, also one that was evicted, if an event file tells of it."""
+    """One recording, also an evicted one that an event file mentions."""
 
     function: int  # index into Facts.functions
-    us: int = 0    # that recording took
+    us: int = 0    # time of the recording
     footprint_bytes: int = 0
     graph_bytes: int = 0
     replays: int = 0
-    has_moved: bool = True  # an input had moved at a replay, as far as is known
+    has_moved: bool = True  # an input moved at a replay, or this is not known
     cause: object = None    # the Change against the nearest recording; None for a first one
     copied: list = dataclasses.field(default_factory=list)   # (input, bytes) that the root node copies
-    foreign: list = dataclasses.field(default_factory=list)  # references to memory that nothing keeps
+    foreign: list = dataclasses.field(default_factory=list)  # references to memory that nothing keeps alive
 
 
 @dataclasses.dataclass
 class Times:
-    """The replays of a function that were timed, in nanoseconds: sums, but for `eager`."""
+    """Timed replays of a function: sums in nanoseconds, except `eager`."""
 
     count: int = 0
     found_idle: int = 0
     device: int = 0
     host: int = 0
-    eager: int = 0  # the least that a call without a graph took on the host; 0: none was seen
+    eager: int = 0  # least host time of a call without a graph; 0: none was seen
 
     def saved(self, replays):
-        """Returns the time of the host that so many replays have saved."""
+        """Returns the host time that this many replays have saved."""
         return max(replays * (self.eager - self.host // self.count), 0) if self.count else 0
 
 
@@ -340,12 +340,12 @@ class Facts:
     recordings: list = dataclasses.field(default_factory=list)
     times: dict = dataclasses.field(default_factory=dict)  # by name of a function that was timed
     held: dict = dataclasses.field(default_factory=dict)   # outputs that are held, by function, if known
-    has_replays: bool = True                               # False: the source does not tell of replays
-    left_out: int = 0                                      # lines that are no events
+    has_replays: bool = True                               # False: the source has no replays
+    left_out: int = 0                                      # lines that are not events
 
 
 def _change(entry):
-    """Returns the Change, or None for a kind that is not known."""
+    """Returns the Change, or None for an unknown kind."""
     if _at(entry, "kind", _TEXT) not in _CAUSE_OF:
         return None
     return Change(entry["kind"], _at(entry, "input"),
@@ -401,7 +401,7 @@ def _snapshot_facts(snapshot):
     for node in _at(snapshot, "nodes", _OBJECTS):
         function = indices.get(_at(node, "function_id"))
         if function is None:
-            continue  # it went while the snapshot was taken
+            continue  # it was dropped while the snapshot was taken
         facts.recordings.append(_recording(node, function))
         facts.graph_bytes += facts.recordings[-1].graph_bytes
         for output in _at(node, "outputs", _OBJECTS):
@@ -422,7 +422,7 @@ class _EventFacts:
 
     def __init__(self):
         self.facts = Facts()
-        self._functions, self._recordings = {}, {}  # the index of a name, the recording of a node
+        self._functions, self._recordings = {}, {}  # index by name, recording by node
 
     def add(self, event):
         facts, kind = self.facts, event["event"]
@@ -458,7 +458,7 @@ class _EventFacts:
         for axis in sorted(axes):
             self._note_axis(function, axis, _at(axes, axis, _OBJECT))
 
-    # Each of the next adds events of one kind.
+    # Each of the next functions adds events of one kind.
 
     def _add_record(self, event, function, index):
         function.recordings += 1
@@ -552,7 +552,7 @@ def _event_facts(text):
 def read_facts(text):
     """Returns the Facts of a snapshot, or of each context of an event file in the order in which they appear.
 
-    A line that is cut or no event is left out. Raises NoReport for another text.
+    A cut line, or a line without an event, is left out. Raises NoReport for another text.
     """
     try:
         whole = _parsed(text)
@@ -596,7 +596,7 @@ class _LowestLine:
 
 
 def suggested(histogram, most):
-    """Returns the cheapest lists of at most 1, 2, ..., `most` buckets, without those that save nothing.
+    """Returns the cheapest lists of at most 1, 2, ..., `most` buckets, except those that save nothing.
 
     The histogram has (size, count), ascending. The last list is that of the library's suggest_buckets(), with
     the size as cost. Dynamic programming over the sizes, one bucket more in each round. The cost of padding
@@ -637,24 +637,24 @@ def _buckets_of(entries, rounds):
 
 # ---- Advice -------------------------------------------------------------------------------------
 
-# From how many on something is no accident.
+# Thresholds above which a count is not an accident.
 _ENOUGH_RECORDINGS = 2
 _ENOUGH_REPLAYS = 10
 _ENOUGH_EVICTIONS = 4
-_MANY_KEYS = 8          # of warm-ups or recordings that come to nothing
-_SHARE_OF_CALLS = 10    # a tenth of the calls is no accident
+_MANY_KEYS = 8          # of warm-ups or recordings that are never replayed
+_SHARE_OF_CALLS = 10    # fewer than a tenth of the calls may be an accident
 _LARGE_COPY = 4096      # bytes
-_MUCH_PADDING = 1.5     # padded sizes over actual ones
-_WORTH_A_CHANGE = 0.9   # of the padded sizes, that other buckets would leave
+_MUCH_PADDING = 1.5     # padded sizes over actual sizes
+_WORTH_A_CHANGE = 0.9   # of the padded sizes: the most that better buckets may leave
 
 
 @dataclasses.dataclass
 class Advice:
-    """A change to the code, and the numbers that speak for it."""
+    """A change to the code, and the numbers in its favour."""
 
     text: str
     numbers: str
-    weight: int  # how many calls it is about
+    weight: int  # number of calls concerned
 
 
 def _plural(count, one):
@@ -723,7 +723,7 @@ def advice_on(change):
 
 
 def _advice_on_warm_ups(changed, has_axes):
-    """Returns the change that makes the calls of a function alike, whose inputs differed at each warm-up."""
+    """Returns the change that makes the calls of a function alike, after its inputs differed at each warm-up."""
     if changed.kind != "signature":
         return advice_on(changed)
     if has_axes:
@@ -746,7 +746,7 @@ class _SameCause:
     count: int = 0
     us: int = 0
     replays: int = 0  # of these recordings
-    skipped: int = 0  # calls that a limit kept from one recording more
+    skipped: int = 0  # calls that a limit kept from another recording
     last: object = None
 
     def add(self, other):
@@ -756,11 +756,11 @@ class _SameCause:
         self.skipped += other.skipped
 
     def is_costly(self):
-        """Recordings that are replayed often are worth what they cost: those of two buffers that take turns."""
+        """Recordings that are replayed often are worth their cost, such as those of two alternating buffers."""
         return self.count >= _ENOUGH_RECORDINGS and self.replays < _ENOUGH_REPLAYS * self.count
 
     def is_of_lost_keys(self):
-        """Each key has a recording, as it should: keys that do not come again are the fault."""
+        """Each key has a recording, as it should: the fault is keys that do not come again."""
         return self.count >= _MANY_KEYS and self.replays < self.count
 
 
@@ -797,7 +797,7 @@ class _Adviser:
         self._found.append(Advice(text, numbers, weight))
 
     def _wasteful_cause(self, index):
-        """Returns the cause of most recordings of the function, if they are hardly replayed, or None."""
+        """Returns the cause of most recordings of the function if they are hardly replayed, or None."""
         recordings = sum(one.function == index for one in self._facts.recordings)
         for (of, _, _), same in self._causes.items():
             kind = same.last.kind
@@ -815,7 +815,7 @@ class _Adviser:
                       f"{function.last_failure}", function.failures)
 
     def _on_warm_ups(self, function):
-        """Each call has other inputs than the one before, so that none is the second of its kind."""
+        """Each call has other inputs than the call before, so that none is the second of its kind."""
         lost, changed = function.warm_ups - min(function.recordings, function.warm_ups), function.changed
         if changed is None or lost < _MANY_KEYS or _SHARE_OF_CALLS * lost < function.calls:
             return
@@ -874,7 +874,7 @@ class _Adviser:
             if kind == "footprint" and self._facts.generations == 0:
                 of_held.add(same)
                 continue
-            # Each size that calls are padded to has a recording of its own.
+            # Each padded size has its own recording.
             is_of_axes = kind == "signature" and bool(function.axes)
             if not (same.is_of_lost_keys() if kind == "key" else same.is_costly() and not is_of_axes):
                 continue
@@ -912,7 +912,7 @@ class _Adviser:
                       f"{_plural(replays, 'replay')}", replays)
 
     def _on_foreign_memory(self):
-        """Replays go on to use such memory after it was freed."""
+        """Replays continue to use this memory after it was freed."""
         for index, function in enumerate(self._facts.functions):
             recordings = [one for one in self._facts.recordings if one.function == index and one.foreign]
             if not recordings:
@@ -963,7 +963,8 @@ def _mib(size):
 
 
 def _recordings_of(facts, index, cause):
-    """Returns how many recordings had the cause. An earlier library tells it of those that are kept."""
+    """Returns the number of recordings with this cause. An earlier library tells the cause only of those that are
+    kept."""
     counts = facts.functions[index].causes
     if any(counts.values()):
         return counts.get(cause, 0)
@@ -1020,7 +1021,8 @@ def _reasons_text(facts):
 
 
 def _times_text(times):
-    """The means of one function: on the device, on the host, and how often the stream was idle."""
+    """The means of one function: time on the device, time on the host, and how often the stream was
+    idle."""
     if times is None or times.count == 0:
         return ""
     return (f"{times.device / 1000 / times.count:>12.1f}{times.host / 1000 / times.count:>10.1f}"
@@ -1032,7 +1034,7 @@ def _seconds(ns):
 
 
 def _savings_text(facts):
-    """Says how much time of the host all replays have saved, and which function the most."""
+    """Says how much host time all replays have saved, and which function the most."""
     saved = [(facts.times[function.name].saved(function.replays), function.name)
              for function in facts.functions if function.name in facts.times]
     most, name = max(saved, key=lambda one: one[0], default=(0, ""))
@@ -1077,15 +1079,15 @@ def report_text(facts):
 
 
 def report_of(text):
-    """Returns the report of a snapshot, or one after the other those of the contexts of an event file.
+    """Returns the report of a snapshot, or the reports of the contexts of an event file, one after the other.
 
-    Options have their names in C++; spelled() has those of Python. Raises NoReport for another text.
+    Options are named as in C++; spelled() names them as in Python. Raises NoReport for another text.
     """
     return "\n".join(map(report_text, read_facts(text)))
 
 
 # ---- Where replays hang -------------------------------------------------------------------------
-# The same words as the library has for the contexts of one watch. A test compares both.
+# The words of the library's report for the contexts of one watch. A test compares both.
 
 _PROGRESS = "cgtree.progress"
 
@@ -1121,7 +1123,7 @@ class Replay:
         return f"replay {self.number} of '{self.function}' (recording {self.node})"
 
     def first_missing(self):
-        """Returns the number of the first mark that is not reached, or None. All in front of it are."""
+        """Returns the number of the first mark that is not reached, or None. All marks before it are reached."""
         return next((number for number, mark in enumerate(self.marks) if not mark.is_reached), None)
 
     def collectives(self):
@@ -1133,7 +1135,7 @@ class Replay:
 
 @dataclasses.dataclass
 class Progress:
-    """How far the replays of one context have come."""
+    """Progress of the replays of one context."""
 
     context: str
     device: str
@@ -1211,7 +1213,7 @@ def _context_text(context):
 
 
 def _difference_of(own, others):
-    """Ranks make the same collectives in the same order: the first that differs is the one to look at."""
+    """Ranks make the same collectives in the same order: the first difference is the place to look at."""
     number = next((number for number, (here, there) in enumerate(zip(own, others)) if here.scope != there.scope),
                   min(len(own), len(others)))
     if number == len(own) == len(others):
@@ -1228,7 +1230,7 @@ def _difference_of(own, others):
 
 
 def _where_is(other, waiting, number):
-    """Returns where a rank is, for one that waits for it in collective `number` (from 0) of `waiting`."""
+    """Returns the place of a rank, for a rank that waits for it in collective `number` (from 0) of `waiting`."""
     current = other.current()
     replay = current or (other.replays[-1] if other.replays else None)
     if replay is None:
@@ -1270,7 +1272,8 @@ def _ranks_text(contexts):
 
 
 def progress_text(contexts):
-    """Returns where replays hang, and what each of several ranks waits for."""
+    """Returns where replays hang, and for each of several ranks the collective that it waits
+    for."""
     contexts = sorted(contexts, key=lambda context: context.rank)
     return "".join(map(_context_text, contexts)) + _ranks_text(contexts)
 
@@ -1278,10 +1281,10 @@ def progress_text(contexts):
 # ---- The command line ---------------------------------------------------------------------------
 
 def _read(name):
-    """Returns the text of a file. The end of one that is being written may be half of a character."""
+    """Returns the text of a file. A file that is being written may end with half a character."""
     if name == "-":
         return sys.stdin.buffer.read().decode("utf-8-sig", "replace")
-    # `bazel run` starts programs elsewhere than in the folder of the user.
+    # `bazel run` starts programs in another folder than the user's.
     with open(os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), name), "rb") as file:
         return file.read().decode("utf-8-sig", "replace")
 
@@ -1304,7 +1307,8 @@ def _report_of_files(names, texts):
 
 
 def print_report(names, program, spell=lambda text: text):
-    """Prints the report of files, or says on stderr why there is none. Returns the exit status."""
+    """Prints the report of files, or the reason why there is none on stderr. Returns the exit
+    status."""
     name = ""
     try:
         texts = []

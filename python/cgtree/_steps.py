@@ -1,4 +1,4 @@
-"""Steps: work of an engine that no step function wraps."""
+"""Steps: work of an engine that is not a step function."""
 
 from cgtree import _cgtree
 from cgtree._context import _axis_options
@@ -14,26 +14,25 @@ class Steps(_cgtree.Steps):
     Steps(context, name, *, bindings=(), copied=(), mutated=(), blocks=None, uncompared=(), per_session=(),
           keys=(), capture_mode="thread_local", **options)
 
-    A call is a loop, whose body enqueues the work on current_stream(): it runs once, twice where the
-    work could not be captured, and not at all where a recording is replayed. step.address(i) is where
-    the work finds binding i.
+    A call is a loop, whose body enqueues the work on current_stream(): it runs once, twice if the work could not be
+    captured, and not at all if a recording is replayed. step.address(i) is the address of binding i for the work.
 
     bindings: names of the ranges of memory that the work uses, in the order of a call, which passes
-        an array of any library, or (address, nbytes). An address is checked, and another one gets a
-        recording of its own.
-    copied, mutated: names of the bindings that may be anywhere, because the graph copies them, and
-        of those that the work writes.
-    blocks: {name: nbytes}, step blocks: bytes of the host that the work finds on the device, in each
-        replay those of the call, such as lengths and block tables.
+        an array of any library, or (address, nbytes). An address is checked: another address gets
+        another recording.
+    copied, mutated: names of the bindings whose address may change because the graph copies them,
+        and of those that the work writes.
+    blocks: {name: nbytes}, step blocks: bytes of the host that the work reads on the device, such as lengths and block
+        tables; each replay sees the bytes of its call.
     uncompared: names of mutated bindings that a verified replay does not compare.
-    per_session: names of the bindings that are a session's, such as a KV cache: one recording serves
-        all sessions (docs/rebinding.md).
+    per_session: names of the bindings that belong to a session, such as a KV cache: one recording serves all sessions
+        (docs/rebinding.md).
     keys: as those of compile(); a call has key={name: int or str}.
     capture_mode: "global", "thread_local" or "relaxed".
     options: max_waste, enabled, require_graph, on_static_change,
         max_switch_nodes, keeps_allocations, max_recordings and at_limit, as those of compile().
 
-    A body that raises, or leaves the loop, leaves the call, which has then not happened. Raises
+    A body that raises, or leaves the loop, cancels the call: it has no effect. Raises
     InvalidArgument, OutOfMemory, CaptureError, DeviceError.
 
     >>> context = cgtree.Context("host")
@@ -64,7 +63,7 @@ class Steps(_cgtree.Steps):
         return super().__new__(cls, context, name, made, options, capture_mode)
 
     def __call__(self, *bindings, key=None, stream=None):
-        """Returns the loop of one call. stream: where its work is enqueued; by default
+        """Returns the loop of one call. stream: the stream of its work; by default
         current_stream(), or the context's."""
         must_run = self.begin(bindings, key, stream)
         try:
@@ -75,10 +74,10 @@ class Steps(_cgtree.Steps):
             self.leave()
 
     def inspect(self, *bindings, key=None, stream=None):
-        """As that of a CompiledFunction, of the recording that such a call would replay."""
+        """As that of a CompiledFunction, of the recording that this call would replay."""
         return super().inspect(bindings, key, stream)
 
     def compare_captures(self, work, *bindings, key=None, stream=None):
-        """As that of a CompiledFunction. work(addresses) enqueues the work of the loop's body, and
-        finds binding i at addresses[i]."""
+        """As that of a CompiledFunction. work(addresses) enqueues the work of the loop's body;
+        binding i is at addresses[i]."""
         return super().compare_captures(work, bindings, key, stream)

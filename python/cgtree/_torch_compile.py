@@ -46,7 +46,8 @@ def _refuse(mode, unknown):
 
 
 def _identity(function):
-    """Returns what functions have in common whose graphs PyTorch shares: their code."""
+    """Returns the code of a function, which functions have in common whose graphs PyTorch
+    shares."""
     if isinstance(function, torch.nn.Module):
         return type(function)
     function = inspect.unwrap(function)
@@ -54,8 +55,8 @@ def _identity(function):
 
 
 def _backend_for(function, kernels, name, options, recording):
-    """Returns a back end, which is the same for functions that share graphs, because PyTorch compiles
-    anew for every other one."""
+    """Returns a back end. Functions that share graphs get the same one, because PyTorch compiles again for each other
+    back end."""
     if kernels == "eager" and options:
         raise InvalidArgument("options are Inductor's: kernels='eager' has none; for those of "
                               "recordings pass recording={...}")
@@ -72,23 +73,23 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
             disable=False, name=None, recording=None, mode=None, **unknown):
     """Compiles a function, method or module of PyTorch so that calls replay recorded graphs.
 
-    It stands for torch.compile(), whose arguments it takes: Dynamo decides what a call depends on,
-    AOTAutograd makes graphs of the forward pass and the backward pass, and cgtree records and replays
-    them. Results are as PyTorch's, and keep their values for as long as they are held. What cannot be
-    recorded runs eagerly, with a RuntimeWarning that says why.
+    It replaces torch.compile(), whose arguments it takes: Dynamo decides on which values a call depends, AOTAutograd
+    makes graphs of the forward pass and the backward pass, and cgtree records and replays them. Results are as
+    PyTorch's, and keep their values as long as they are held. Work that cannot be recorded runs eagerly, with a
+    RuntimeWarning that says why.
 
-    kernels: "inductor", those that Inductor generates; or "eager", PyTorch's own, with results that
-        equal eager ones bit for bit where these are deterministic and AOTAutograd leaves operators
-        whole (a batch norm may differ by 1e-7), and compiled within seconds.
+    kernels: "inductor", those that Inductor generates; or "eager", PyTorch's own, compiled within
+        seconds; their results equal eager ones bit for bit where these are deterministic and
+        AOTAutograd leaves operators whole (a batch norm may differ by 1e-7).
     fullgraph, dynamic, options, disable: as those of torch.compile(); options are Inductor's.
-    name: what messages, metrics and profilers call it.
+    name: the name in messages, metrics and profilers.
     recording: options of cgtree.compile() for recordings, such as {"max_recordings": 16}.
     mode: raises InvalidArgument, which names the equivalent.
 
-    Returns a function with the signature of the given one. A compiled module is a module of the same
-    class, with the same parameters, buffers and attributes as the given one, whatever changes in
-    either; a copy of it is compiled too, and has no recordings at first. Without a function, returns a
-    decorator. stats(), explain() and reset() tell what it did.
+    Returns a function with the signature of the given one. A compiled module is a module of the same class that shares
+    parameters, buffers and attributes with the given one, also later changes in either; a copy of it is compiled too,
+    and has no recordings at first. Without a function, returns a decorator. stats(), explain() and reset() report on it
+    and reset it.
     """
     _refuse(mode, unknown)
     arguments = {"kernels": kernels, "fullgraph": fullgraph, "dynamic": dynamic,
@@ -118,7 +119,7 @@ def compile(model=None, *, kernels="inductor", fullgraph=False, dynamic=None, op
 
 
 class _Parts:
-    """What a compiled module is made of."""
+    """The parts of a compiled module."""
 
     def __init__(self, plain, optimized, arguments, compile_like):
         self.plain, self.optimized, self.arguments = plain, optimized, arguments
@@ -143,7 +144,7 @@ def _module(plain, optimized, arguments, compile_like):
 
 def _class(kind):
     def call(self, *args, **kwargs):
-        if torch.compiler.is_compiling():  # as a part of another function that is compiled
+        if torch.compiler.is_compiling():  # as a part of another compiled function
             return kind.__call__(self, *args, **kwargs)
         return self._cgtree_parts.call(*args, **kwargs)
 
@@ -175,11 +176,11 @@ def _again(plain, arguments):
     return compile(plain, **arguments)
 
 
-# ---- What it did ----
+# ---- Statistics ----
 
 
 def _backend_of(compiled):
-    function = getattr(compiled, "__func__", compiled)  # of a method
+    function = getattr(compiled, "__func__", compiled)  # for a method
     if function not in _compiled:
         raise InvalidArgument(f"{compiled!r} was not compiled by cgtree.torch.compile()")
     return _compiled[function]
@@ -190,10 +191,9 @@ def _graphs_of(compiled):
 
 
 def stats(compiled=None):
-    """Returns the calls, replays, recordings and warm-ups of the graphs of a compiled function, and of
-    those functions with the same code and options; without an argument of all graphs. Those that
-    PyTorch has dropped count too, but in "graphs", how many there are. "eager": why graphs, or some of their
-    calls, run eagerly.
+    """Returns the calls, replays, recordings and warm-ups of the graphs of a compiled function, and of the functions
+    with the same code and options; without an argument of all graphs. Graphs that PyTorch dropped count too, except in
+    "graphs", the number of graphs. "eager": the reasons why graphs, or some of their calls, run eagerly.
 
     >>> import torch
     >>> double = cgtree.torch.compile(lambda x: x * 2, kernels="eager")
@@ -211,8 +211,8 @@ def stats(compiled=None):
 
 
 def explain(compiled):
-    """Returns a text with a line for each graph of a compiled function, and for each kind of its calls:
-    what it is, how often it was called and replayed, and why it runs eagerly."""
+    """Returns a text with a line for each graph of a compiled function, and for each kind of its calls: a description,
+    the numbers of calls and replays, and why it runs eagerly."""
     lines = []
     for graph in _graphs_of(compiled):
         counts = graph.stats()
@@ -246,13 +246,13 @@ def explain(compiled):
 
 
 def reset(compiled=None):
-    """Drops the recordings of a compiled function, or of all. What PyTorch has compiled stays: see
-    torch.compiler.reset()."""
+    """Drops the recordings of a compiled function, or of all. The code that PyTorch compiled stays:
+    see torch.compiler.reset()."""
     for graph in _graphs_of(compiled):
         graph.reset()
 
 
-# ---- As a back end of torch.compile(), and in the place of PyTorch's own recordings ----
+# ---- Back end of torch.compile(), and replacement of PyTorch's own recordings ----
 
 
 def backend(model, inputs, *, options=None, mode=None, **_):
@@ -261,19 +261,19 @@ def backend(model, inputs, *, options=None, mode=None, **_):
     options = dict(options or {})
     kernels = options.pop("kernels", "inductor")
     made = _backend_for(backend, kernels, "torch.compile", options, None)
-    _compiled[backend] = made  # so that stats(backend) and the like know it
+    _compiled[backend] = made  # so that stats(backend) and the like find it
     return made(model, inputs)
 
 
 def register_backend():
-    """Makes torch.compile(backend="cgtree") known where no wheel is installed, which says so itself."""
+    """Registers torch.compile(backend="cgtree") where no wheel is installed, whose entry point does it."""
     versions.register_backend("cgtree", backend)
 
 
 def replace_graph_trees():
-    """From now on each torch.compile(mode="reduce-overhead") of the process uses recordings of cgtree in
-    place of PyTorch's graph trees. What was compiled before keeps what it has. Returns a function
-    that ends this."""
+    """From now on each torch.compile(mode="reduce-overhead") of the process uses recordings of cgtree instead of
+    PyTorch's graph trees. Functions that were compiled before keep their recordings. Returns a function that ends
+    this."""
     def replacement(model, static_input_idxs=(), **known):
         return cudagraphify(model, static_input_idxs, name="torch.compile", **known)
 

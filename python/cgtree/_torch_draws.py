@@ -1,10 +1,10 @@
 """Random numbers of PyTorch in recordings.
 
-While a CUDA graph of PyTorch's is captured, the kernels that draw from a generator read seed and
-offset from the device; CUDAGraph.replay() writes them there, and moves the generator on. That is all
-that a Companion is for: a CUDAGraph without nodes, captured on a stream of its own while a recording
-is captured, and replayed before the recording is. So each replay draws what an eager call would have
-drawn, and manual_seed(), get_rng_state() and the like take effect at the next call.
+While a CUDA graph of PyTorch's is captured, the kernels that draw from a generator read seed and offset from the
+device; CUDAGraph.replay() writes them there, and advances the generator. A Companion is a CUDAGraph without nodes for
+this purpose alone: it is captured on a separate stream while a recording is captured, and replayed before the recording
+is. So each replay draws the numbers that an eager call would draw, and manual_seed(), get_rng_state() and the like take
+effect at the next call.
 
 All graphs of one generator share the place of its seed and offset, so that a companion serves every
 recording that draws as many numbers.
@@ -17,7 +17,7 @@ import torch
 
 from cgtree import _cgtree
 
-_anchors = {}  # keep the place on the device, which would move if the last graph of a generator went
+_anchors = {}  # keep the place on the device, which would move if the last graph of a generator were dropped
 _streams = {}
 
 
@@ -27,7 +27,8 @@ def default_generator(device):
 
 
 def anchor(device, generators):
-    """Makes what a companion needs on this device. Must be called outside of a capture."""
+    """Makes the objects that a companion needs on this device. Must be called outside of a
+    capture."""
     if device not in _streams:
         _streams[device] = torch.cuda.Stream(device)
     for generator in generators:
@@ -38,7 +39,7 @@ def anchor(device, generators):
 
 
 def offsets(generators):
-    """Returns how far each generator has come: a number, or on the CPU the bytes of its state."""
+    """Returns the position of each generator: an offset, or on the CPU the bytes of its state."""
     return [generator.get_offset() if generator.device.type == "cuda"
             else _bytes_of(generator.get_state()) for generator in generators]
 
@@ -56,7 +57,8 @@ def set_offsets(generators, values):
 
 
 class Companion:
-    """See above. `with companion:` encloses the work that is being captured on another stream.
+    """A CUDAGraph without nodes that writes seeds and offsets (see above). `with companion:`
+    encloses work that is captured on another stream.
 
     Requires: anchor() was called; one Companion of a generator at a time is open.
     """
@@ -70,7 +72,7 @@ class Companion:
     def __enter__(self):
         # PyTorch writes the places now, which earlier replays on the caller's stream still read.
         self._stream.wait_stream(self._caller)
-        with torch.cuda.stream(self._stream):  # no registration is allowed on one that captures
+        with torch.cuda.stream(self._stream):  # registration is not allowed on a capturing stream
             for generator in self._generators:
                 self._graph.register_generator_state(generator)
             self._graph.capture_begin(capture_error_mode="relaxed")
@@ -78,10 +80,10 @@ class Companion:
 
     def __exit__(self, *_):
         with torch.cuda.stream(self._stream), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the graph is empty
+            warnings.simplefilter("ignore")  # about an empty graph
             _cgtree.call_relaxed(self._graph.capture_end)  # instantiates it
         self._caller.wait_stream(self._stream)
 
     def replay(self):
-        """Writes seeds and offsets on the current stream, and moves the generators on."""
+        """Writes seeds and offsets on the current stream, and advances the generators."""
         self._graph.replay()

@@ -12,7 +12,7 @@ from cgtree._torch_outputs import Recipe, allocate, bytes_of
 
 
 class Unlike(Exception):
-    """The graph returned these results, which are not of the form that is recorded."""
+    """The graph returned these results, whose form cannot be recorded."""
 
     def __init__(self, results):
         super().__init__("its results have another form than before")
@@ -20,7 +20,7 @@ class Unlike(Exception):
 
 
 def _on_host(tensor):
-    """Returns a torch.Tensor of the memory of a tensor of cgtree's, which it does not keep."""
+    """Returns a torch.Tensor of the memory of a tensor of cgtree, which it does not keep alive."""
     dtype = getattr(torch, tensor.dtype)
     strides = [stride // dtype.itemsize for stride in tensor.strides]
     with torch.inference_mode(False):
@@ -36,7 +36,7 @@ def run_on_host(kind, tensors):
     """Enqueues the graph on the current stream, and returns its outputs."""
     recipe, count = kind._recipe, len(tensors)
     pairs = [allocate(made) for made in recipe.made]
-    reference = weakref.ref(kind)  # whose recording keeps the node
+    reference = weakref.ref(kind)  # the recording of the kind keeps the node
     is_inference = torch.is_inference_mode_enabled()
 
     def node(*given):

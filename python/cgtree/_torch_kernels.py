@@ -30,13 +30,13 @@ _one_at_a_time = threading.Lock()
 
 
 def _known_name(kernels):
-    """Returns the name of a back end, which Dynamo knows. Only then does it drop its weak references to
-    parameters after a compilation, with which torch.utils.swap_tensors() refuses them."""
+    """Returns the name of a back end that is registered with Dynamo. Only for registered back ends does it drop its
+    weak references to parameters after a compilation, with which torch.utils.swap_tensors() refuses them."""
     def backend(model, inputs, **_):
         return Backend(kernels, "torch.compile", None, None)(model, inputs)
 
     name = f"cgtree-{kernels}"
-    with _one_at_a_time:  # Dynamo refuses a name that it knows
+    with _one_at_a_time:  # Dynamo refuses a name twice
         if name not in _known:
             versions.register_backend(name, backend)
             _known.add(name)
@@ -44,7 +44,8 @@ def _known_name(kernels):
 
 
 class Backend:
-    """A back end of Dynamo. `eager`: why some graphs run eagerly; `cuts`: at what some are cut."""
+    """A back end of Dynamo. `eager`: the reasons why some graphs run eagerly; `cuts`: the operators
+    at which some are cut."""
 
     def __init__(self, kernels, name, options, recording):
         if kernels not in KERNELS:
@@ -53,15 +54,15 @@ class Backend:
         self.options, self.recording = dict(options or {}), dict(recording or {})
         check_options(self.recording)
         self._operators = ()
-        self._graphs, self.eager = [], []  # weak, because this may outlive what PyTorch compiled
+        self._graphs, self.eager = [], []  # weak references, because this may outlive PyTorch's compiled code
         self.cuts = []
-        self.compilations, self.codes = 0, ()  # the codes of which PyTorch compiles graphs
-        self.ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that PyTorch has dropped
-        self.__name__ = _known_name(kernels)  # what PyTorch's logs call it
+        self.compilations, self.codes = 0, ()  # the codes for which PyTorch compiled graphs
+        self.ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that PyTorch dropped
+        self.__name__ = _known_name(kernels)  # the name in PyTorch's logs
 
     @property
     def graphs(self):
-        """The graphs that it has made and PyTorch still has."""
+        """The graphs that it made and PyTorch still has."""
         found = [reference() for reference in self._graphs]
         return [graph for graph in found if graph is not None]
 
@@ -77,7 +78,7 @@ class Backend:
         compiled = self._compile(model, inputs)
         made = [graph for graph in self.graphs if graph not in before]
         if len(made) == 1 and made[0].role == "inference" and made[0].needs_no_wrapper:
-            if made[0].is_whole:  # else code beside it runs at each call, such as checks of values
+            if made[0].is_whole:  # otherwise code beside the graph runs at each call, such as checks of values
                 return _direct(compiled, made[0])
         return compiled
 
@@ -90,8 +91,8 @@ class Backend:
         return versions.aot_autograd(**compilers)(model, inputs)
 
     def _prepare(self, graph):
-        self._operators = python_operators(graph)  # of the recordings that Inductor makes next of it
-        if any(device.type == "cuda" for device in devices_of(graph)):  # others have no partitions
+        self._operators = python_operators(graph)  # of the recordings that Inductor makes next from it
+        if any(device.type == "cuda" for device in devices_of(graph)):  # other devices have no partitions
             self._note_cuts(graph)
         return prepare(graph)
 
@@ -158,7 +159,7 @@ class Backend:
         """Returns the pieces of a graph whose capture failed in this operator, or None."""
         if not refuse(graph.graph, operator):
             return None
-        graph = torch.fx.GraphModule(graph, deepcopy(graph.graph))  # the calls that stay whole run the other
+        graph = torch.fx.GraphModule(graph, deepcopy(graph.graph))  # the calls that stay whole run the original
         give_back_inputs(graph.graph)
         graph.graph.set_codegen(torch.fx.graph.CodeGen())
         names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
@@ -167,8 +168,8 @@ class Backend:
 
 
 def _direct(compiled, graph):
-    """Returns a function that calls the graph itself, and `compiled`, which does so by AOTAutograd's
-    wrapper, unless the wrapper was seen to do no more than hand inputs and results on."""
+    """Returns a function that calls the graph itself, and `compiled`, which calls it through AOTAutograd's wrapper
+    unless the wrapper does nothing but pass inputs and results on."""
     def call(*args):
         graph.last_seen = None
         results = compiled(*args)
@@ -181,14 +182,15 @@ def _direct(compiled, graph):
 
 
 def _path(graph, args, results):
-    """Returns which arguments are the inputs of the graph, and which of its results are those of the
-    call, as RecentCalls.set_path() takes it, or None if other things are among them."""
+    """Returns which arguments are the inputs of the graph, and which of its results are those of the call, as
+    RecentCalls.set_path() takes them, or None if other objects are among them."""
     given, made = graph.last_seen
     ids = tuple(map(id, args))
     results_ids = tuple(map(id, results))
     if given == ids and made == results_ids:
         return (len(args), (), ())
-    # In another order each is a tensor of its own. What the graph does not read is left over.
+    # The order may be found only if each is a different tensor. Arguments that the graph does not
+    # read are left over.
     position = {id(arg): i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor)}
     if (len(position) < sum(isinstance(arg, torch.Tensor) for arg in args)
             or not all(item in position for item in given)):

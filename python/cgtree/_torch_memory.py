@@ -6,11 +6,11 @@ comes from cgtree in one of two ways:
 * use_allocator(), called before PyTorch has touched the GPU, makes cgtree the allocator of the
   whole process. Then a step function allocates from the context's pool, memory is freed when
   PyTorch frees it, and outputs are not copied.
-* Otherwise each run of a step function has a torch.cuda.MemPool of its own, which ends with it:
+* - Otherwise each run of a step function has its own torch.cuda.MemPool, which ends with it:
   PyTorch cuts blocks out of segments, and the segments are allocated from the context's pool.
-  A segment is held for as long as one of the outputs in it; few in a large one are copied.
-* Step functions that may keep what they allocate run inside a MemPool of their context, whose
-  segments come from cgtree and are kept. Their outputs are copied into the pool.
+  A segment is held as long as any output in it; a few outputs in a large segment are copied.
+* - Step functions that may keep allocations run inside a MemPool of their context, whose segments
+  come from cgtree and are kept. Their outputs are copied into the pool.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from cgtree._errors import InvalidArgument, NotSupported
 
 _state = {"allocator": None, "is_process_wide": False, "peak": 0}
 _pools = {}  # by context: recordings of two contexts may run at the same time
-# By device: step functions take turns, because no MemPool may end while another one is in use.
+# By device: step functions take turns, because no MemPool may end while another MemPool is in use.
 _turns = {}
-_ends_later = {}  # by device: pools that could not end when their block did
+_ends_later = {}  # by device: pools that could not end with their block
 _here = threading.local()  # `devices`: those of the step functions that run on this thread
 
 
@@ -65,7 +65,7 @@ def is_process_wide():
 
 
 def _memory_stats(device=None):
-    """What torch.cuda.memory_allocated() and the like read: PyTorch's has no numbers for an
+    """Statistics for torch.cuda.memory_allocated() and the like: PyTorch has no numbers for an
     allocator that it does not know. All devices are counted together."""
     now = statistics()
     _state["peak"] = max(_state["peak"], now["bytes"])
@@ -96,16 +96,17 @@ def as_tensor(tensor):
 
 
 def _part_of(owner, tensor):
-    """Returns a tensor of cgtree of the memory of a torch.Tensor that lies in another one."""
+    """Returns a tensor of cgtree of the memory of a torch.Tensor that lies inside another
+    tensor."""
     item = tensor.element_size()
     return _cgtree.view(owner, tensor.data_ptr(), tuple(tensor.shape),
                         tuple(stride * item for stride in tensor.stride()), tensor.dtype)
 
 
 def from_tensor(tensor):
-    """Returns a tensor of the same memory, which is the pool's if it lies there.
+    """Returns a tensor of the same memory, which belongs to the pool if it lies there.
 
-    It does if PyTorch allocated it in a step function, and if it is a view of an input.
+    It lies there if PyTorch allocated it in a step function, or if it is a view of an input.
     """
     tensor = tensor.detach()
     owner = segment_of(tensor)
@@ -115,7 +116,7 @@ def from_tensor(tensor):
 def output_of(inputs):
     """Returns a function that makes an output of a tensor.
 
-    A view of one of the inputs stays one; other memory is copied into the pool, if it is not there.
+    A view of an input stays a view; other memory is copied into the pool, if it is not there.
     """
     if _state["is_process_wide"]:
         return from_tensor
@@ -143,14 +144,14 @@ def clear_workspaces(device):
 
 
 def segment_of(tensor):
-    """Returns the memory of the context's pool, as a tensor of bytes, that the tensor was cut from, or
-    None if it was not."""
+    """Returns the memory of the context's pool from which the tensor was cut, as a tensor of bytes, or None for other
+    memory."""
     return _cgtree.lent(tensor.data_ptr()) if tensor.is_cuda else None
 
 
 def obey_record_stream():
-    """Makes record_stream() of tensors in memory of cgtree's hold that back from replays, as PyTorch's allocator holds
-    back its own, which knows nothing of it. Calls by libraries in C++ are not seen."""
+    """Makes Tensor.record_stream() hold memory of cgtree back from replays, as PyTorch's allocator does with its own
+    memory; that allocator does not know cgtree's. Calls by libraries in C++ are not seen."""
     if "record_stream" in torch.Tensor.__dict__:
         return
     original = torch.Tensor.record_stream
@@ -163,15 +164,15 @@ def obey_record_stream():
 
 
 def note_stream(tensor, stream):
-    """When the last tensor of this memory is gone, what is to write it waits for the work of the stream so far."""
+    """When the last tensor of this memory is gone, later writers wait for the work of the stream so far."""
     memory = _cgtree.lent(tensor.data_ptr())
     if memory is not None:
         weakref.finalize(tensor.untyped_storage(), memory.note_use, stream).atexit = False
 
 
 def _pool_for(device):
-    """Returns the MemPool of the context whose step function runs here. It is kept, and empty when
-    another context gets the number."""
+    """Returns the MemPool of the context whose step function runs here. The pool is kept, and empty
+    when another context gets the number."""
     key = (device, _cgtree.context_of_step())
     if key not in _pools:
         _pools[key] = torch.cuda.MemPool(_pluggable().allocator())
@@ -179,7 +180,7 @@ def _pool_for(device):
 
 
 class OtherPool(NotSupported):
-    """The caller has a torch.cuda.MemPool in use, from which PyTorch allocates in a step too."""
+    """The caller uses a torch.cuda.MemPool, from which PyTorch allocates in a step too."""
 
 
 _OTHER_POOL = ("a torch.cuda.MemPool of the caller's is in use: call the function outside of "
@@ -187,15 +188,15 @@ _OTHER_POOL = ("a torch.cuda.MemPool of the caller's is in use: call the functio
 
 
 def _allocates_here(device):
-    """Returns whether PyTorch allocates from the step. Requires: a pool of the step's own is in use."""
+    """Returns whether PyTorch allocates from the step. Requires: the step's pool is in use."""
     return segment_of(torch.empty(1, dtype=torch.uint8, device=device)) is not None
 
 
 @contextlib.contextmanager
 def _memory(device, may_keep):
-    """In the block PyTorch allocates from cgtree. Inside of another step function it does so already.
+    """In the block PyTorch allocates from cgtree. Inside another step function it does so already.
 
-    Raises OtherPool if it does not, unless the block may keep what it allocates.
+    Raises OtherPool if PyTorch allocates elsewhere, unless the block may keep its allocations.
     """
     here = _here.__dict__.setdefault("devices", set())
     if device in here:
@@ -209,7 +210,7 @@ def _memory(device, may_keep):
         pool = None
         try:
             pool = _pool_for(device) if may_keep else torch.cuda.MemPool(_pluggable().allocator())
-            # An exception keeps the frames that it went through, and must not keep the pool.
+            # An exception keeps the frames that it passed, and must not keep the pool.
             with torch.cuda.use_mem_pool(types.SimpleNamespace(id=pool.id), device=device):
                 if not may_keep and not _allocates_here(device):
                     _ends_later.setdefault(device, []).append(pool)
@@ -218,16 +219,16 @@ def _memory(device, may_keep):
             if not versions.pools_in_use(device):
                 _ends_later.pop(device, None)
         finally:
-            if versions.pools_in_use(device):  # of another thread
+            if versions.pools_in_use(device):  # on another thread
                 _ends_later.setdefault(device, []).append(pool)
-            pool = None  # ends it, and with it the segments, if it was of this block
+            pool = None  # ends the pool, and with it the segments, if it was made for this block
             _cgtree.torch_options(use_steps=True)
             here.remove(device)
 
 
 @contextlib.contextmanager
 def _without_autocast_cache():
-    """Weights that autocast has cast in a step must not be found after it, nor in another one."""
+    """Weights that autocast casts in a step must not be found after it, nor in another step."""
     before = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -237,8 +238,8 @@ def _without_autocast_cache():
 
 
 def _stream_of(stream, device):
-    """Returns the same stream of the driver as PyTorch has it."""
-    legacy, per_thread = 1, 2  # as interfaces of arrays name the default streams
+    """Returns PyTorch's stream for the same stream of the driver."""
+    legacy, per_thread = 1, 2  # the numbers of the default streams in interfaces of arrays
     if stream.ptr in (0, legacy):
         return torch.cuda.default_stream(device)
     if stream.ptr == per_thread:
@@ -252,7 +253,7 @@ def step(device=None, may_keep=True):
     """In the block PyTorch's stream is current_stream(), and its memory comes from cgtree.
 
     The backward pass runs on this thread, so that it is recorded and finds the memory. may_keep:
-    whether what is allocated in the block may outlive it, beside the outputs, which are copied then.
+    allocations of the block may outlive it, and not only the outputs, which are then copied.
     """
     current = _cgtree.current_stream()
     if current.device.startswith("host"):

@@ -1,7 +1,7 @@
-"""What a graph of PyTorch's returned, and how a replay returns the same: strides, memory formats, and
+"""The results of a graph of PyTorch's, and the way in which a replay returns the same: strides, memory formats, and
 tensors that share memory with inputs or with one another.
 
-A Recipe says of each result where it comes from:
+A Recipe has the source of each result:
 
     ("made", k)                  output k of the recording, as it is
     ("host", k)                  the same, where it was on the CPU outside of a capture
@@ -29,7 +29,7 @@ Empty = collections.namedtuple("Empty", "dtype shape strides device")
 # An output of the recording: as a tensor, or as bytes if `dtype` is None.
 Made = collections.namedtuple("Made", "dtype shape strides")
 
-ALIGNMENT = 64  # bytes; of what several results share
+ALIGNMENT = 64  # bytes; of an output that several results share
 _names = {}
 
 
@@ -46,7 +46,8 @@ def dtype_name(dtype):
 
 
 def why_not(tensor, device):
-    """Returns why a tensor is no input or output of a recording on this device, or None."""
+    """Returns the reason why a tensor cannot be an input or output of a recording on this device,
+    or None."""
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
         return f"a {type(tensor).__name__}, another class than torch.Tensor"
     if tensor.layout is not torch.strided:
@@ -78,7 +79,8 @@ def may_be_seed(tensor):
 
 
 def is_on_host(tensor, device):
-    """Returns whether it may be one that lies on the CPU because nothing is captured."""
+    """Returns whether the tensor may be a seed or offset that lies on the CPU because nothing is
+    captured."""
     return tensor.device.type == "cpu" and device.type == "cuda" and may_be_seed(tensor)
 
 
@@ -91,13 +93,13 @@ def end_of(tensor):
 
 
 def _layout(tensor):
-    """Returns bytes of an element, and size and stride in bytes of each axis, from the innermost on."""
+    """Returns the bytes of an element, and the size and the stride in bytes of each axis, from the innermost on."""
     item = tensor.element_size()
     return item, tuple(sorted((stride * item, size) for size, stride in zip(tensor.shape, tensor.stride()) if size > 1))
 
 
 def _run(layout):
-    """Returns how many bytes lie side by side without a gap, and the steps in bytes from such a run to others."""
+    """Returns the bytes that lie side by side without a gap, and the steps in bytes from one such run to the next."""
     run, axes = layout
     steps = []
     for step, size in axes:
@@ -110,7 +112,7 @@ def _run(layout):
 
 @functools.lru_cache(1024)
 def _shared(a, b, distance):
-    """Returns how many elements of a layout share memory with another one, which begins so many bytes later."""
+    """Returns how many elements of a layout share memory with another layout, which begins this many bytes later."""
     (run, steps), (other, others) = _run(a), _run(b)
     period = math.gcd(*steps, *others)
     if period and run <= distance % period <= period - other:
@@ -162,14 +164,14 @@ def _bytes(storage, begin, count, device):
 
 
 def bytes_of(tensor, count):
-    """Returns so many bytes from the first element of a tensor on, as a tensor."""
+    """Returns this many bytes from the first element of a tensor on, as a tensor."""
     begin = tensor.storage_offset() * tensor.element_size()
     return _bytes(tensor.untyped_storage(), begin, count, tensor.device)
 
 
 class Recipe:
-    """See above. `items`, and `made`, the outputs that a recording has; `sources`: tensors of what
-    they held, until drop()."""
+    """The sources of all results (see above). `items`, and `made`, the outputs of the recording;
+    `sources`: tensors of their contents, until drop()."""
 
     def __init__(self, results, inputs, device):
         self.items, self.made, self.sources = [], [], []
@@ -199,7 +201,8 @@ class Recipe:
             return ("empty", Empty(result.dtype, tuple(result.shape), result.stride(), result.device))
         place = result.untyped_storage().data_ptr() if result.numel() else None
         if place in storages:
-            # Of several inputs in one storage, which need not share one next time: the one in which it begins.
+            # Several inputs may lie in one storage, and need not share it next time: this is the input in which the
+            # result begins.
             begin = result.data_ptr()
             i = min(storages[place], key=lambda i: (begin - inputs[i].data_ptr()) % (1 << 64))
             return ("view", i, _view(result, inputs[i].data_ptr()))
@@ -207,7 +210,7 @@ class Recipe:
         return None
 
     def _make(self, positions, results):
-        """Adds an output for results that share memory, or for a single one."""
+        """Adds an output for results that share memory, or for a single result."""
         k = len(self.made)
         tensors = [results[j] for j in positions]
         if len(tensors) == 1 and is_on_host(tensors[0], self._device):
@@ -235,7 +238,7 @@ class Recipe:
             self.items[j] = ("part", k, _view(results[j], base + begin))
 
     def drop(self):
-        """Releases what the outputs held."""
+        """Releases the tensors of the outputs' contents."""
         self.sources = None
 
     def on_host(self):
@@ -243,7 +246,8 @@ class Recipe:
         return [j for j, item in enumerate(self.items) if item[0] == "host"]
 
     def become_general(self):
-        """From now on results are those of any run, and not of the one that it was made of."""
+        """From now on results are those of any run, and not of the run from which the recipe was
+        made."""
         self._on_host = {}
 
     def __eq__(self, other):
@@ -253,7 +257,7 @@ class Recipe:
         return self.made == other.made and on_device(self.items) == on_device(other.items)
 
     def results(self, outputs, given):
-        """Returns the results, of outputs of a recording and inputs."""
+        """Returns the results, made from outputs of a recording and from inputs."""
         results = []
         for kind, what, *view in self.items:
             if kind in ("made", "host"):
@@ -273,7 +277,8 @@ class Recipe:
         return results
 
     def codes(self):
-        """Returns what FlatCall.set_results() takes, or None for what results() has to make."""
+        """Returns the argument of FlatCall.set_results(), or None if results() must make the
+        results."""
         kinds = {"made": 0, "host": 0, "given": 1, "value": 2, "same": 4}
         codes = []
         for kind, what, *view in self.items:
@@ -322,13 +327,13 @@ def allocate(made):
                               tuple(stride * size for stride in made.strides), name)
 
 
-# An output that is held holds the segment that PyTorch cut it from. Few outputs in a large one, which
-# PyTorch makes for tensors of 1 MiB and more, are copied.
+# An output that is held holds the segment from which PyTorch cut it. Few outputs in a large one, which PyTorch makes
+# for tensors of 1 MiB and more, are copied.
 MOST_WASTE, MOST_COPIES = 4 << 20, 4
 
 
 def outputs_of(made, sources):
-    """Returns outputs of the memory of tensors of PyTorch's, or of copies in the pool."""
+    """Returns outputs of the memory of PyTorch's tensors, or of copies in the pool."""
     if is_process_wide():
         return tuple(map(from_tensor, sources))
     segments = [segment_of(source) for source in sources]

@@ -1,12 +1,13 @@
-"""Cuts a graph of PyTorch's operators at what cannot be recorded, so that the rest of it is.
+"""Cuts a graph of PyTorch's operators at those that cannot be recorded, so that the rest is
+recorded.
 
     INSIDE     recorded: one recording for each run of such operators
     ONCE       made of constants alone, such as the copy of a small tensor of the CPU: made when the
                graph is compiled, and kept
-    READ       the copy of a tensor of the CPU that may be another at each call: made before each replay,
-               without a wait for the device
-    OUTSIDE    operators that work on the CPU, and those that read a value back, torch.cond() and
-               torch.while_loop() among them: they run eagerly between recordings, and as early as they can
+    READ       the copy of a tensor of the CPU that may differ at each call: made before each replay, without a wait for
+               the device
+    OUTSIDE    operators that work on the CPU, and those that read a value back, torch.cond() and torch.while_loop()
+               among them: they run eagerly between recordings, as early as they can
 """
 
 import functools
@@ -21,10 +22,11 @@ from cgtree._errors import Error
 
 INSIDE, ONCE, READ, OUTSIDE = "inside", "once", "read", "outside"
 
-# Copy operands that lie on the CPU to the device themselves, and wait for that.
+# Operators that copy their operands on the CPU to the device themselves, and wait for that.
 _INDEX = ("index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put")
 _MOVE = (*_INDEX, "where")
-# Compute the same bits from a number that is an argument of the kernel, and from one on the device.
+# Operators that compute the same bits from a number as a kernel argument and from a number on the
+# device.
 _SAME = ("add", "sub", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge")
 _COPIES = (torch.ops.aten._to_copy.default, torch.ops.prims.device_put.default)  # eager, Inductor's
 _CPU = torch.device("cpu")
@@ -56,8 +58,8 @@ def _is_number(node):
 
 
 def refuse(graph, failed):
-    """From now on an operator that failed in a capture is no part of recordings: in this graph, and if it
-    is none of PyTorch's own, which may have failed for what came before, in all. Returns whether it was."""
+    """Excludes an operator that failed in a capture from recordings: in this graph; and in all graphs unless it is
+    PyTorch's own, which may have failed because of earlier work. Returns whether the graph has the operator."""
     found = [node for node in graph.nodes if node.target is failed]
     for node in found:
         node.meta["refused"] = True
@@ -67,20 +69,21 @@ def refuse(graph, failed):
 
 
 def refuse_always(operators):
-    """From now on these custom operators are no part of recordings, in all graphs that are compiled."""
+    """Excludes these custom operators from recordings, in all graphs that are compiled from now on."""
     _refused.update(operators)
     for operator in operators:
         versions.partition_at(operator)
 
 
-# Call graphs of their own, and read on the host which one, or whether once more.
+# Operators that call graphs, and read on the host which graph to call, or whether to call it once
+# more.
 _FLOW = {"cond": "torch.cond()", "while_loop": "torch.while_loop()",
          "while_loop_stack_output": "torch.while_loop()"}
 
 
 def decides(node):
-    """Returns the function of PyTorch by which a node, or a graph that it calls, decides which work follows,
-    or None."""
+    """Returns the name of PyTorch's function by which a node, or a graph that it calls, decides which work follows, or
+    None."""
     if not isinstance(node.target, torch._ops.HigherOrderOperator):
         return None
     if node.target.name() in _FLOW:
@@ -92,7 +95,7 @@ def decides(node):
 
 
 def decisions(graph):
-    """Returns the functions by which a graph decides which work follows."""
+    """Returns the names of the functions by which a graph decides which work follows."""
     return list(dict.fromkeys(filter(None, map(decides, graph.graph.nodes))))
 
 
@@ -112,13 +115,13 @@ def _reads_back(node):
     return torch.Tag.data_dependent_output in tags
 
 
-# Ask a tensor for a number that is known without its values.
+# Operators that read a number of a tensor that is known without its values.
 _SIZES = ("sym_size", "sym_stride", "sym_numel", "sym_storage_offset")
 
 
 def _computes_number(node):
-    """Returns whether an operator has to do with numbers that were read back, and with no elements of tensors
-    but a number's on the device."""
+    """Returns whether an operator computes with numbers that were read back, and uses no tensors, except one of a
+    number on the device."""
     if _is_tensor_of_number(node) or "is_computed" in node.meta:
         return True
     if _name(node) in _SIZES:
@@ -140,14 +143,14 @@ def place_of(node, device, places):
     if node.op != "call_function":
         return INSIDE
     arguments = node.all_input_nodes
-    if node.target is operator.getitem:  # of an operator with several results
+    if node.target is operator.getitem:  # for an operator with several results
         return places.get(arguments[0], INSIDE)
     if _computes_number(node):
         of_places = {places.get(given) for given in arguments if given.op != "placeholder"}
         if of_places == {OUTSIDE} or _is_tensor_of_number(node) or "is_computed" in node.meta:
             return OUTSIDE
     if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _name(node) not in _MOVE:
-        # Such a number is an argument of the kernel, as that of any Python number.
+        # A number is an argument of the kernel, as any Python number is.
         numbers = [given for given in arguments if places.get(given) == ONCE and _is_number(given)]
         if len(numbers) < len(arguments):
             arguments = [given for given in arguments if given not in numbers]
@@ -172,7 +175,8 @@ def places_of(graph, device):
 
 
 def choose_by_masks(graph):
-    """Writes one number where a mask says so by a choice: PyTorch looks up the positions, and waits for them."""
+    """Replaces writes of one number under a mask by a choice: PyTorch would look up the positions, and wait for
+    them."""
     for node in list(graph.nodes):
         if _name(node) != "index_put" or len(node.args) != 3 or len(node.args[1]) != 1:
             continue
@@ -196,20 +200,20 @@ def _put_on(graph, given, device):
     return graph.call_function(torch.ops.prims.device_put.default, (given, device))
 
 
-# By kind of number: what it is as a tensor, and types of tensors with which the two make the same bits, of the
+# By kind of number: its type as a tensor, and types of tensors with which tensor and number make the same bits, of the
 # same type.
 _NUMBERS = {torch.SymFloat: (torch.float64, (torch.float32, torch.float64)),
             torch.SymInt: (torch.int64, (torch.float32, torch.float64, torch.int64)),
             torch.SymBool: (torch.bool, (torch.float32, torch.float64, torch.int64, torch.bool))}
-# The same for integers beside tensors with axes, of which the type of the result is.
+# The same for integers beside tensors with axes, which give the result its type.
 _NARROW = (torch.int8, torch.int16, torch.int32, torch.uint8)
-_WIDENED = (torch.float32, torch.float64, torch.bfloat16, torch.bool)  # which hold each integer, rounded
-_FILLS = {"full": 1, "fill": 1, "scalar_tensor": 0}  # which argument fills a tensor
+_WIDENED = (torch.float32, torch.float64, torch.bfloat16, torch.bool)  # they hold each integer, rounded
+_FILLS = {"full": 1, "fill": 1, "scalar_tensor": 0}  # the argument that fills a tensor
 _SLICES = {"slice": 2, "slice_scatter": 3}  # the argument at which the slice begins
 
 
 def by_value(number, _):
-    """Stands in a graph for an integer as a tensor of a type: the recording takes it by value."""
+    """Represents an integer as a tensor of a type in a graph: the recording takes it by value."""
     return number
 
 
@@ -222,9 +226,9 @@ def _is_symbol(value):
 
 
 class _Numbers:
-    """Gives operators of a graph numbers as tensors on the device: as numbers each value would need a recording of its
-    own. `same`: operators that make the same bits of both; `kinds`: of numbers; `copy_to`: copies a number
-    to the device; takes_values: recordings take integers by value."""
+    """Gives operators of a graph numbers as tensors on the device: as plain numbers each value would need another
+    recording. `same`: operators that make the same bits of both; `kinds`: of numbers; `copy_to`: copies a number to the
+    device; takes_values: recordings take integers by value."""
 
     def __init__(self, graph, device, same, kinds, copy_to, takes_values):
         self._graph, self._device, self._same, self._kinds = graph, device, same, kinds
@@ -243,8 +247,9 @@ class _Numbers:
                 self._change(node, number)
 
     def _changing(self, given):
-        """Returns an integer that is an input, with the numbers that are computed of it, if it is used by operators alone
-        that take tensors in their place. Others, such as sizes, need the number itself, and a recording for each."""
+        """Returns an integer input, with the numbers computed from it, if all operators that use it can take tensors
+        instead. Otherwise an operator, such as one with sizes, needs the number itself, and a recording for each
+        value."""
         if not isinstance(given.meta.get("val"), torch.SymInt):
             return set()
         numbers, waiting, is_used, needed_by = {given}, [given], False, []
@@ -264,14 +269,14 @@ class _Numbers:
         return numbers if is_used and not needed_by else set()
 
     def _takes(self, node, number):
-        if _name(node) in _SLICES and node.args[-1] is number:  # the end
+        if _name(node) in _SLICES and node.args[-1] is number:  # the end of the slice
             return self._number_of(node) is not None
-        # Whether an integer is too large to fill float16 depends on the number of elements.
+        # An integer may be too large for float16, depending on the number of elements.
         return self._number_of(node) is number and (
             _name(node) not in _FILLS or _values(node)[0].dtype in (torch.int64, *_NARROW, *_WIDENED))
 
     def _lies_elsewhere(self, node):
-        """Returns whether an operator is no part of recordings, because it works on the CPU."""
+        """Returns whether an operator is left out of recordings, because it works on the CPU."""
         return self._device != _CPU and _lies_on(node, _CPU)
 
     def _number_of(self, node):
@@ -311,7 +316,7 @@ class _Numbers:
                 and versions.is_always(first + length == last) and versions.is_always(last <= size))
 
     def _slice(self, node):
-        """Returns of what a slice is one, its axis and its length."""
+        """Returns the tensor that a slice is taken from, its axis and its length."""
         [x] = _values(node.args[0])
         [part] = _values(node.args[1] if _name(node) == "slice_scatter" else node)
         axis = node.args[_SLICES[_name(node)] - 1] % x.dim()
@@ -336,14 +341,15 @@ class _Numbers:
         else:
             [x] = _values(node.args[0])
             dtype = _NUMBERS[type(number.meta["val"])][0]
-            if dtype == torch.float64 and x.dim() == 0:  # beside a tensor without axes it would be the wider
+            if dtype == torch.float64 and x.dim() == 0:  # beside a tensor without axes the number would have the wider
+                                                         # type
                 dtype = x.dtype
             operands = node.args[0], self._tensor_of(node, number, dtype)
             node.target = torch.ops.aten.sub.Tensor if name == "rsub" else node.target.overloadpacket.Tensor
             node.args = operands[::-1] if name == "rsub" else operands
 
     def _change_slice(self, node, number):
-        """Chooses rows in the place of a slice, whose place is a part of the recording."""
+        """Replaces a slice by chosen rows: the recording would fix the slice's position."""
         _, axis, length = self._slice(node)
         first = self._tensor_of(node, number, torch.int64)
         with self._graph.inserting_before(node):
@@ -395,14 +401,14 @@ def _arguments(node):
 
 
 def take_numbers_as_tensors(graph, device, same=_SAME, kinds=tuple(_NUMBERS), copy_to=_copy_to, takes_values=False):
-    """Gives operators as tensors on the device the numbers that were read back, and integers among the inputs: each value
-    would need a recording of its own."""
+    """Gives operators the numbers that were read back, and integer inputs, as tensors on the device: otherwise each
+    value would need another recording."""
     _Numbers(graph, device, same, kinds, copy_to, takes_values).take()
 
 
 def move_operands(graph, device, moving=_MOVE, same=_SAME, copy_to=_copy_to):
-    """Gives operators that copy operands of the CPU to the device themselves copies that lie there, and
-    numbers that may be others at each call too, where that does not change results."""
+    """Inserts copies to the device for operands on the CPU that operators would copy themselves, and for numbers that
+    may differ at each call, where that does not change results."""
     if device == _CPU:
         return
     places, copies = {}, {}
@@ -430,8 +436,7 @@ def move_operands(graph, device, moving=_MOVE, same=_SAME, copy_to=_copy_to):
 
 
 def read(source, **options):
-    """Copies a tensor of the CPU. Pageable memory has been read when this returns, and the device has not
-    been waited for."""
+    """Copies a tensor of the CPU. Pageable memory was read when this returns, and there is no wait for the device."""
     return torch.ops.aten._to_copy.default(
         source, **{**options, "non_blocking": not source.is_pinned()})
 
@@ -448,7 +453,7 @@ def _(source, device):
 
 @torch.library.custom_op("cgtree::number", mutates_args=())
 def _number(value: torch.types.Number, dtype: torch.dtype) -> torch.Tensor:
-    # torch.tensor() rounds an integer twice, and takes one that is too large for the type.
+    # torch.tensor() rounds an integer twice, and accepts an integer that is too large for the type.
     return torch.full((), value, dtype=dtype) if isinstance(value, int) else torch.tensor(value, dtype=dtype)
 
 
@@ -458,8 +463,8 @@ def _(value, dtype):
 
 
 def keep_on_cpu(graph, device):
-    """Lets a graph return the numbers of the CPU that it is given: Inductor moves those whose users allow it to the
-    device, also in what is returned, where a backward pass expects them on the CPU."""
+    """Lets a graph return the CPU numbers that it gets as inputs: Inductor moves those whose users allow it to the
+    device, also in the results, where a backward pass expects them on the CPU."""
     results = graph.output_node()
     for given in results.all_input_nodes:
         if given.op != "placeholder" or not _is_number(given):
@@ -474,8 +479,9 @@ def keep_on_cpu(graph, device):
 
 
 def attempt(graph, change):
-    """Returns what change(graph) returns and None, or None and what failed in it. Then the graph is as it was: it can
-    be compiled without the change. Errors of cgtree's own, which tell the user what to do, are raised."""
+    """Returns (the result of change(graph), None), or (None, a description of the failure). After a failure the graph
+    is as before: it can be compiled without the change. Errors of cgtree, which tell the user what to do, are
+    raised."""
     before, buffers = deepcopy(graph.graph), set(graph._buffers)
     try:
         return change(graph), None
@@ -489,23 +495,23 @@ def attempt(graph, change):
 
 
 def prepare(graph):
-    """Readies a graph for Inductor, whose own partitions end at copies of tensors of the CPU and at what works
-    there, but not at operators of the device with operands of the CPU: these are copied before, and constants once.
-    Returns why it could not, or None."""
+    """Prepares a graph for Inductor, whose partitions end at copies of tensors of the CPU and at operators that work
+    there, but not at operators of the device with operands of the CPU: such operands are copied before, and constants
+    once. Returns why this failed, or None."""
     devices = [device for device in devices_of(graph) if device.type == "cuda"]
     return attempt(graph, functools.partial(_prepare, devices[0]))[1] if len(devices) == 1 else None
 
 
 def _prepare(device, graph):
     keep_on_cpu(graph.graph, device)
-    # Inductor has no such value for a truth value.
+    # Inductor has no by-value form of a truth value.
     take_numbers_as_tensors(graph.graph, device, (*_SAME, "div"), (torch.SymFloat, torch.SymInt), _put_on,
                             takes_values=False)
     move_operands(graph.graph, device, _INDEX, (), _put_on)
     fold(graph, device, with_sizes=False)
     put = torch.ops.prims.device_put.default
     for node, place in places_of(graph.graph, device).items():
-        if place == READ and node.target is put and node.args[2:] != (True,):  # which waits for the device
+        if place == READ and node.target is put and node.args[2:] != (True,):  # put waits for the device
             is_fresh = node.args[0].target is torch.ops.cgtree.number.default
             node.target = put if is_fresh else torch.ops.cgtree.read.default
             node.args = (*node.args[:2], True) if is_fresh else node.args[:2]
@@ -525,15 +531,15 @@ def devices_of(graph):
 
 
 class Piece:
-    """Part of a graph: `call` takes a list of `inputs`, by name, and returns what `outputs` names: a dict
-    from positions to names, or one name for what it returns as it is. `dead`: names that nothing after it uses."""
+    """Part of a graph: `call` takes a list of `inputs`, by name, and returns the results that `outputs` names: a dict
+    from positions to names, or the name of a single result. `dead`: names that nothing after it uses."""
 
     def __init__(self, call, inputs, outputs, dead):
         self.call, self.inputs, self.outputs, self.dead = call, inputs, outputs, dead
 
 
 def as_list(model):
-    """Returns a boxed function that returns a list, where a piece with one result returns it alone."""
+    """Returns a boxed function that returns a list also for a piece that returns its one result alone."""
     def run(inputs):
         results = model(inputs)
         if isinstance(results, (list, tuple)):
@@ -544,10 +550,12 @@ def as_list(model):
 
 
 def fold(graph, device, with_sizes=True):
-    """Replaces what is made once by constants. with_sizes: also what is made of sizes alone, as by arange()."""
+    """Replaces values that are made once by constants. with_sizes: also values made from sizes alone, as by
+    arange()."""
     places = places_of(graph.graph, device)
     results = graph.graph.output_node()
-    callers = {results}  # what hands memory to the caller, who may write into it: results, and views that are results
+    callers = {results}  # nodes that hand memory to the caller, who may write into it: results, and views that are
+                         # results
     for node in reversed(graph.graph.nodes):
         if (places[node] == ONCE and getattr(node.target, "is_view", False) and with_sizes
                 and not callers.isdisjoint(node.users)):
@@ -577,7 +585,7 @@ def fold(graph, device, with_sizes=True):
         graph.register_buffer(name, value, persistent=False)
         with graph.graph.inserting_before(node):
             constant = graph.graph.get_attr(name)
-            if not with_sizes:  # Inductor takes constants of graphs through this alone
+            if not with_sizes:  # Inductor takes constants of graphs only in this form
                 constant = graph.graph.call_function(torch.ops.aten.lift_fresh_copy.default, (constant,))
         constant.meta = dict(node.meta)
         places[constant] = ONCE
@@ -605,11 +613,11 @@ def _has_symbols(node):
 
 
 def _order(graph, outside):
-    """Returns the number of its piece for each node, and moves what is outside and can be early to the
-    front. Numbers of pieces that are recorded are odd."""
+    """Returns the number of the piece of each node, and moves early nodes that are not recorded to the front. Recorded
+    pieces have odd numbers."""
     numbers, early = {}, set()
     for node in [node for node in graph.nodes if node.target is operator.getitem]:
-        node.args[0].append(node)  # pieces hand on tensors alone
+        node.args[0].append(node)  # pieces pass only tensors on
     first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
     for node in list(graph.nodes):
         if node not in outside or not (_is_pure(node) or _computes_number(node)
@@ -622,7 +630,7 @@ def _order(graph, outside):
                 first.prepend(node)
             else:
                 first = node.next
-        elif outside.issuperset(waits_for):  # in the same piece as the last of them
+        elif outside.issuperset(waits_for):  # in the same piece as the last of its inputs
             max(waits_for).append(node)
     number = 0
     for node in graph.nodes:
@@ -636,8 +644,8 @@ def _order(graph, outside):
 
 
 def _take_from_inputs(graph, outside):
-    """Has the graph itself take integers by value that are its inputs and are used in no other way. Returns whether
-    nothing is left outside of it."""
+    """Has the graph itself take integer inputs by value that are used in no other way. Returns whether all nodes
+    outside of the graph could be removed in this way."""
     if any(node.target is not by_value or node.args[0].op != "placeholder" or len(node.args[0].users) > 1
            for node in outside):
         return False
@@ -665,7 +673,7 @@ def give_back_inputs(graph):
 
 
 def _make_for_outside(graph, outside, device):
-    """Makes tensors of integers for operators that run between recordings."""
+    """Makes tensors from integers for operators that run between recordings."""
     for node in [node for node in outside if node.target is by_value]:
         users = [user for user in node.users if user in outside]
         if not users:
@@ -680,9 +688,9 @@ def _make_for_outside(graph, outside, device):
 
 
 def values_of(graph):
-    """Returns the positions of the inputs that a recording of a graph takes by value, with their types; those that fill no
-    tensor of int64, which holds no more than they do; and the names of operators that need others as numbers, for each
-    value of which there is a recording."""
+    """Returns the positions of the inputs that a recording of a graph takes by value, with their types; the positions
+    of those that never fill a tensor of int64, whose range they must not exceed; and the names of operators that need
+    other inputs as numbers, each value of which needs a recording."""
     given = graph.graph.find_nodes(op="placeholder")
     values = {i: node.meta["by_value"] for i, node in enumerate(given) if "by_value" in node.meta}
     operands = {i for i, dtype in values.items() if dtype is torch.int64 and not given[i].meta.get("fills")}
@@ -717,7 +725,7 @@ def partition(graph, device, make):
 
 
 def _outputs(node, part, is_recorded):
-    """Returns what Piece.outputs is to be for a call of the piece."""
+    """Returns Piece.outputs for a call of the piece."""
     if isinstance(part.graph.output_node().args[0], (list, tuple)):
         return {user.args[1]: user.name for user in node.users}
     if not node.users:

@@ -9,12 +9,12 @@ import torch
 
 from cgtree import _cgtree
 
-_ROOT = re.compile(r"^[A-Z]\['[^']*'\]")  # L['self'] or G['model'], as Dynamo names what it has traced
+_ROOT = re.compile(r"^[A-Z]\['[^']*'\]")  # L['self'] or G['model'], Dynamo's names of traced objects
 _ITEM = re.compile(r"\.?(?:_modules)?\['?([^'\]]*)'?\]")
 
 
 def _path(node):
-    """Returns "layers/3/attention" of an operator that PyTorch knows the module of; else ""."""
+    """Returns "layers/3/attention" for an operator whose module PyTorch knows; else ""."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not stack:
         return ""
@@ -23,15 +23,15 @@ def _path(node):
 
 
 def _change(scope, path):
-    """Closes a scope and opens the next one, which it returns; None is none."""
+    """Closes a scope and opens the next one, which it returns; None means no scope."""
     if scope is not None:
         _cgtree._close_scope(scope)
     return _cgtree._open_scope(path) if path else None
 
 
 def with_scopes(module):
-    """Returns a graph that opens the scope of each operator's module in front of it; the graph itself if no module
-    is known. The operators of a backward pass have the modules of those that they belong to."""
+    """Returns a graph that opens the scope of each operator's module in front of it; the graph itself if no module is
+    known. The operators of a backward pass have the modules of their forward operators."""
     if not any(_path(node) for node in module.graph.nodes if node.op == "call_function"):
         return module
     named = torch.fx.GraphModule(module, deepcopy(module.graph))
@@ -50,8 +50,8 @@ def with_scopes(module):
 def name_modules(model, name=""):
     """Has each module of a model open a scope while it runs in the block: "layers/3/attention" below `name`.
 
-    For what is recorded as it runs: step functions with framework="torch", and Steps. Graphs of
-    cgtree.torch.compile(kernels="eager") have the names without this.
+    Use it for step functions with framework="torch", and Steps, whose work is recorded as it runs.
+    Graphs of cgtree.torch.compile(kernels="eager") have the names without it.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
@@ -85,7 +85,8 @@ def name_modules(model, name=""):
 
 
 def _containers(model, path):
-    """Returns the names of the modules at the end of a path that have no forward(), and so are never entered."""
+    """Returns the names of the modules at the end of a path that have no forward(), and therefore are never
+    entered."""
     names = []
     while path:  # of a ModuleList, for instance
         module = model.get_submodule(path)

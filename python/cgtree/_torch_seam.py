@@ -1,18 +1,18 @@
-"""Recordings of the graphs that PyTorch's compilers make: what cgtree does in the place of PyTorch's
-graph trees, below Dynamo, AOTAutograd and Inductor.
+"""Recordings of the graphs that PyTorch's compilers make: cgtree's replacement of PyTorch's graph trees, below Dynamo,
+AOTAutograd and Inductor.
 
-cudagraphify() takes what Inductor and AOTAutograd know of a graph: which of its inputs stay where they
-are, which it writes, and whether it is a forward pass, a backward pass or neither. Guards, side effects,
-aliasing and autograd are theirs. A Graph then replays recordings of it:
+cudagraphify() takes the facts about a graph that Inductor and AOTAutograd know: its inputs with stable addresses, the
+inputs that it writes, and its role: forward pass, backward pass or neither. They handle guards, side effects, aliasing
+and autograd. A Graph then replays recordings of it:
 
-    static      parameters, buffers, and what else PyTorch says stays in place: checked, not copied
-    managed     an output of an earlier recording, such as what a forward pass saves for its backward pass
+    static      parameters, buffers, and other inputs that PyTorch says stay in place: checked, not copied
+    managed     an output of an earlier recording, saved by a forward pass for its backward pass, for example
     copied      all other tensors
-    mutated     what the graph writes, and is copied back if it was copied
+    mutated     inputs that the graph writes; a copied one is copied back
 
-All threads share one context for each device, so that the backward pass, which runs on a thread of its
-own, finds the outputs of the forward pass. Tensors that are held are never overwritten, with or without
-torch.compiler.cudagraph_mark_step_begin(), which needs no counterpart.
+All threads share one context for each device, so that the backward pass, which runs on another thread, finds the
+outputs of the forward pass. Held tensors are never overwritten, with or without
+torch.compiler.cudagraph_mark_step_begin(), for which no counterpart is needed.
 """
 
 import contextlib
@@ -40,15 +40,15 @@ from cgtree._torch_partition import refuse_always
 from cgtree._torch_state import state_of
 
 COUNTS = ("calls", "replays", "recordings", "warm_ups")
-MAX_KINDS = 256  # of calls of a graph, such as the positions at which a cache is written
-MAX_MOVES = 64  # of a static input: layers that share a graph have each their own weights
+MAX_KINDS = 256  # of calls of a graph, such as one for each position at which a cache is written
+MAX_MOVES = 64  # of a static input: layers that share a graph each have their own weights
 VERIFY_FIRST = 4  # replays of graphs whose operators run Python
-MAX_SEEDS = 1024  # that are noted before those that are gone are forgotten
+MAX_SEEDS = 1024  # noted seeds, before dropped ones are removed
 _one_companion = threading.Lock()  # PyTorch's generators support one capture at a time
 
 
 class _Shared:
-    """What the graphs of the process share."""
+    """State that the graphs of the process share."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -60,7 +60,7 @@ class _Shared:
 _shared = _Shared()
 _all = weakref.WeakSet()
 _ended = dict.fromkeys(COUNTS, 0)  # the counts of graphs that are gone
-_before_fork = []  # keeps what belongs to the other process, whose threads are not here
+_before_fork = []  # keeps objects of the parent process, whose threads do not exist here
 
 
 def _forget():
@@ -70,7 +70,7 @@ def _forget():
     _shared = _Shared()
     for graph in _all:
         _before_fork.append(list(graph._kinds.values()))
-        graph._lock = threading.Lock()  # which another thread may have held
+        graph._lock = threading.Lock()  # another thread may have held it
         graph.reset()
 
 
@@ -105,7 +105,7 @@ _DEFAULTS = {"outputs": [], "axes": [], "keys": [], "at_limit": "evict", "on_sta
 
 
 def check_options(options):
-    """Raises InvalidArgument for options of recordings that cgtree.compile() would refuse."""
+    """Raises InvalidArgument for options that cgtree.compile() would refuse."""
     _cgtree.compile(None, "recording", _note_seeds, {"inputs": [], **_DEFAULTS, **options})
 
 
@@ -134,15 +134,16 @@ def _layout(tensor):
 
 
 def _key(inputs, values):
-    """Returns what must be equal for two calls to share recordings. `values`: the positions of integers of which
-    recordings take the value of each call."""
+    """Returns a value that is equal for two calls that may share recordings. `values`: the positions of integers that
+    recordings take by value."""
     return tuple([(_layout(given), given.dtype, given.is_cpu) if isinstance(given, torch.Tensor)
                   and given.layout is torch.strided else int if i in values and type(given) is int
                   else _value(given) for i, given in enumerate(inputs)])
 
 
 def _form(tensor):
-    """Returns what Inductor's kernels know of a parameter or buffer: how its axes lie, its type, and its bits."""
+    """Returns the facts about a parameter or buffer that Inductor's kernels are compiled for: the order of its axes,
+    its type, and its bits."""
     if tensor.layout is not torch.strided:
         return tensor.layout
     return (tuple(tensor.stride()), tensor.dtype, tensor.is_conj(), tensor.is_neg(), tuple(tensor.shape))
@@ -172,7 +173,7 @@ def _note_seeds(addresses):
 
 
 def _is_seed(address):
-    """Returns whether such a result lies there, and is held."""
+    """Returns whether such a result lies at the address, and is held."""
     return address in _shared.seeds and _cgtree.lent(address) is not None
 
 
@@ -181,8 +182,8 @@ def _is_capturing():
 
 
 def _with_tensors(model, values, operands, device):
-    """Returns the function of a graph as one that takes integers where the graph takes tensors. `operands`: those that
-    may have 64 bits without a sign, as PyTorch's operators take them."""
+    """Returns the function of a graph as a function that takes integers where the graph takes tensors. `operands`:
+    integers that may have 64 bits without a sign, as PyTorch's operators take them."""
     def call(inputs):
         for i, dtype in values.items():
             if not isinstance(inputs[i], torch.Tensor):
@@ -201,43 +202,44 @@ class Graph:
                  reuses_inputs=False, values=None, operands=()):
         self.device, self.role, self.name = device, role, name
         self.values = dict(values or {})  # by input: the type of an integer that recordings take by value
-        self.uses_of_numbers = ()  # operators that need others
+        self.uses_of_numbers = ()  # operators that need other inputs as numbers
         self.model = model = _with_tensors(model, self.values, operands, device) if values else model
-        self.seeds = set()  # the inputs that a run which is not captured expects on the CPU
+        self.seeds = set()  # inputs that a run outside of a capture expects on the CPU
         if role == "backward" and device.type == "cuda":
             self.model = lambda inputs: model(self._with_seeds_on_host(inputs))
         self.static, self.mutated = frozenset(static), frozenset(mutated)
-        self.reuses_inputs = reuses_inputs  # may return an input as a result that it wrote there
+        self.reuses_inputs = reuses_inputs  # may return an input that it wrote as a result
         self.options = options or {}
-        self._boxed_call = True  # what AOTAutograd looks for, also in wrappers, which copy attributes
-        self.ended = None  # gets the counts when the graph is gone: of the graphs of a back end
-        self.is_whole = False  # whether no other code runs between the results of AOTAutograd and it
+        self._boxed_call = True  # AOTAutograd looks for this, also in wrappers, which copy attributes
+        self.ended = None  # gets the counts when the graph is dropped: a dict of the back end
+        self.is_whole = False  # true if no other code runs between the results of AOTAutograd and the graph
         self.state, self.operators = None, ()  # see set_operators()
-        self._compiled_for = None  # static inputs of the first call, as _form() tells, where kernels depend on it
-        self.code = None  # of which PyTorch has compiled the graph
+        self._compiled_for = None  # static inputs of the first call, as _form() returns them, if kernels depend on them
+        self.code = None  # the code for which PyTorch compiled the graph
         self.recent = _cgtree.RecentCalls()
-        self.last_seen = None  # the ids of inputs and results of the last call that was no replay
+        self.last_seen = None  # the ids of inputs and results of the last call that was not a replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
-        self._round, self._rounds = [], 0  # the last new kinds, and how many times they were others
-        self._returned = False  # whether one of the last new kinds was seen again
-        self._rest, self._next_rest = None, MAX_KINDS  # calls of new kinds that still run eagerly
+        self._round, self._rounds = [], 0  # the last new kinds, and how many times none of them returned
+        self._returned = False  # true if one of the last new kinds was seen again
+        self._rest, self._next_rest = None, MAX_KINDS  # number of calls of new kinds that still run eagerly
         self._has_warned = False
-        # cut(graph, operator) returns what runs the graph after its capture failed in this operator, or None
+        # cut(graph, operator) returns the function that runs the graph after its capture failed in this operator, or
+        # None
         self.cut = self._pieces = self.why_cut = None
-        # The kinds, and the calls that are compared first. This dict and the list of the last new kinds
-        # are always the same: wrappers copy attributes, and what is dropped must not live on in a copy.
+        # The kinds, and the calls that are compared first. This dict and the list of the last new kinds are never
+        # replaced: wrappers copy attributes, and dropped kinds must not live on in a copy.
         self._kinds, self._expected = {}, []
         _all.add(self)
 
     def set_operators(self, operators):
-        """Takes the operators of the graph whose kernels are Python code. The state that they read is a part of what
-        a call depends on, and their first replays are verified, because they may read more."""
+        """Sets the operators of the graph whose kernels are Python code. A call depends on the state that they read,
+        and their first replays are verified, because they may read more."""
         self.operators, self.state = tuple(operators), state_of(operators)
 
     def _with_seeds_on_host(self, inputs):
-        """Returns the list of inputs as PyTorch's kernels read them: outside of a capture some read a seed
-        on the CPU. An address may be that of another tensor by now, so that it has to look like one."""
+        """Returns the list of inputs in the form that PyTorch's kernels read: outside of a capture some kernels read a
+        seed on the CPU. Another tensor may have the address by now, so the tensor must also look like a seed."""
         if not torch.cuda.is_current_stream_capturing():
             for i, given in enumerate(inputs):
                 if isinstance(given, torch.Tensor) and given.device.type == "cuda" and (
@@ -271,7 +273,7 @@ class Graph:
         return self._call_other(inputs) if results is NotImplemented else results
 
     def _call_other(self, inputs):
-        """Makes a call that is like none of the last ones."""
+        """Makes a call that none of the last FlatCalls fits."""
         if _cgtree.context_of_step() or _is_capturing():
             return self.model(inputs)
         if self._pieces is not None:
@@ -305,12 +307,12 @@ class Graph:
             self.recent.set_calls(self._expected)
 
     def forget(self, kind):
-        """Does not compare calls with this kind any more: it runs eagerly."""
+        """Stops comparing calls with this kind: it runs eagerly."""
         self._expected = [flat for flat in self._expected if flat is not kind.flat]
         self.recent.set_calls(self._expected)
 
     def cut_at(self, operator):
-        """Runs in pieces from now on, where that can be. Returns whether it does."""
+        """Runs in pieces from now on, if possible. Returns whether it does."""
         if self._pieces is None and operator is not None and self.cut is not None:
             self._pieces = self.cut(self, operator)
             if self._pieces is not None:
@@ -318,8 +320,8 @@ class Graph:
         return self._pieces is not None
 
     def _expect_form(self, inputs):
-        """Raises WrongValue for static inputs for which the kernels of Inductor were not made: Dynamo leaves the guards out
-        that would tell, and Inductor its own checks where it makes partitions."""
+        """Raises WrongValue for static inputs that the kernels of Inductor were not compiled for: Dynamo leaves out the
+        guards that would notice, and Inductor its own checks where it makes partitions."""
         if not self.reuses_inputs or self.role == "backward":
             return
         forms = {i: _form(inputs[i]) for i in self.static if isinstance(inputs[i], torch.Tensor)}
@@ -352,10 +354,10 @@ class Graph:
     def _admits(self):
         """Returns whether a new kind of calls gets recordings.
 
-        There is a rest, in which none does, when all places are taken, and when half as many new kinds were
-        made and none came back, as with numbers that count steps. It lasts until one of these comes back, or
-        as many calls as there are places, and twice as many each time that none does. Kinds that were not
-        called in it make room then.
+        There is a rest, in which no new kind gets recordings, when all places are taken, and when half as many new
+        kinds were made and none came back, as with numbers that count steps. It lasts until one of these kinds comes
+        back, or for as many calls as there are places, and twice as many each time that none comes back. Kinds that
+        were not called during the rest then make room.
         """
         with self._lock:
             if self._rest == 0:
@@ -400,8 +402,8 @@ class Graph:
         self._begin_round()
 
     def kinds(self):
-        """Returns one dict for each kind of calls: its counts, why it runs eagerly, or None, and why some of its
-        calls alone do, and how many have."""
+        """Returns one dict for each kind of calls: its counts, the reason why it runs eagerly, or None, the reason why
+        some of its calls run eagerly, and their number."""
         return [{**kind.stats(), "reason": kind.reason, "exception": kind.exception, "eager_calls": kind.eager_calls}
                 for kind in list(self._kinds.values())]
 
@@ -412,23 +414,23 @@ class Graph:
 
 
 class Kind:
-    """Calls of a graph whose inputs differ in the values and the places of tensors alone. `reason`: why
-    they run eagerly, or None. `eager_calls`: how many did."""
+    """Calls of a graph whose inputs differ only in the values and addresses of tensors. `reason`: why they run eagerly,
+    or None. `eager_calls`: how many did."""
 
     def __init__(self, graph, inputs, state=None):
         self.graph = graph
-        self._state = state  # of Python, that its operators read
+        self._state = state  # of Python, read by its operators
         self.mutated = graph.mutated
         self.reason = None
-        self.exception = None  # why some of the calls run eagerly, and others replay
+        self.exception = None  # why some of the calls run eagerly while others replay
         self.eager_calls = 1
         self.calls_before = 0  # when the last rest began
         self.round = None  # of kinds of the graph
         self.is_unsettled = False  # since the step function ran
-        self._has_trimmed = False  # for a call that ran out of memory before
-        self._may_keep = False  # whether the graph has kept memory beside its results
-        self._has_run = False  # the step function
-        self._was_captured = False  # the last run of it
+        self._has_trimmed = False  # for an earlier call that ran out of memory
+        self._may_keep = False  # true if the graph may have kept memory beside its results
+        self._has_run = False  # the step function ran
+        self._was_captured = False  # in the last run of the step function
         self.flat = self._core = None
         self._given = list(inputs)
         self._tensors = [i for i, given in enumerate(inputs) if isinstance(given, torch.Tensor)]
@@ -446,7 +448,7 @@ class Kind:
         given, device = self._given, self.graph.device
         generators = self._generators_of(given)
         before = draws.offsets(generators)
-        clear_workspaces(device)  # of the last pass, whose thread may be another
+        clear_workspaces(device)  # of the last pass, perhaps on another thread
         results = list(self.graph.model(inputs))
         if draws.offsets(generators) != before:
             self._generators = generators
@@ -463,7 +465,7 @@ class Kind:
             self._compile(given)
         elif self.graph.role != "backward" or not any(
                 is_on_host(given[i], device) for i in self._tensors):
-            self._warn()  # later calls of a backward pass have its seeds on the device
+            self._warn()  # later calls of a backward pass have their seeds on the device
         self._given = None
         return results
 
@@ -502,7 +504,7 @@ class Kind:
             inputs.append({"name": f"input {i}", "static": i in static,
                            "mutated": i in self.mutated})
         options = {"inputs": inputs, **_DEFAULTS, **graph.options}
-        if graph.operators and not self.mutated:  # what a replay has written could not be undone
+        if graph.operators and not self.mutated:  # the writes of a replay could not be undone
             options.setdefault("verify_first", VERIFY_FIRST)
         run = self._run if graph.device.type == "cuda" else self._run_on_host
         self._core = _cgtree.compile(context(graph.device), graph.name, run, options)
@@ -517,9 +519,9 @@ class Kind:
         self._values = [None if i in self._taken else item for i, item in enumerate(given)]
 
     def _apart(self, given, static):
-        """Returns the pairs of a tensor that is written and another one, which share no memory now, and
-        never may: the graph is right for these alone, and Dynamo assumes of parameters and buffers
-        that they are no arguments. Beside each is how far apart they lie now, if it is between one another."""
+        """Returns the pairs of a written tensor and another tensor that share no memory now, and never may: the graph
+        is right only for these, and Dynamo assumes that parameters and buffers are not arguments. Each pair has the
+        distance between the two, if one lies within the other's range."""
         order = {i: number for number, i in enumerate(self._taken)}
         places = {i: (given[i].data_ptr(), given[i].data_ptr() + end_of(given[i])) for i in self._tensors}
         self._pairs, apart = [], []
@@ -535,12 +537,12 @@ class Kind:
         return tuple(apart)
 
     def _static(self, given):
-        """Returns the static inputs. Of what a forward pass has saved these are its own static inputs:
-        its other inputs may lie elsewhere next time, and its outputs are managed."""
+        """Returns the static inputs. Of the tensors saved by a forward pass these are the forward pass's own static
+        inputs: its other inputs may lie elsewhere next time, and its outputs are managed."""
         graph = self.graph
         known = _shared.static.setdefault(graph.device, set())
         static = {i for i in graph.static if i in self._tensors and given[i].numel()}
-        if graph.reuses_inputs:  # Inductor's kernels take copies of these, as those of the root node are
+        if graph.reuses_inputs:  # Inductor's kernels take copies of these, as the root node's copies are
             static -= {i for i in static if given[i].data_ptr() % versions.ALIGNMENT}
         if graph.role == "backward":
             return {i for i in static if given[i].data_ptr() in known}
@@ -571,12 +573,12 @@ class Kind:
             with _one_companion:
                 companion = draws.Companion(device, self._generators)
                 outputs = self._outputs_in_step(inputs, companion)
-                companion.replay()  # for the launch of the recording, which follows
+                companion.replay()  # for the launch of the recording that follows
             self._new_companion = companion
             return outputs
         except Exception as error:
             why = _cgtree.torch_ran_out()
-            if why is not None:  # of which PyTorch has made a RuntimeError
+            if why is not None:  # PyTorch made a RuntimeError of it
                 raise OutOfMemory(why) from error
             if is_capturing:  # the core runs the function once more, without a capture
                 self._failure = error
@@ -586,14 +588,15 @@ class Kind:
         before = blocks_of_steps()
         with step(self.graph.device, self._may_keep), companion:
             outputs = self._outputs(inputs)
-        # What an operator keeps may lie in the segment of a result, which then no replay may write.
+        # Memory that an operator keeps may lie in the segment of a result; then no replay may write
+        # the segment.
         if self._was_captured and blocks_of_steps() > before and not versions.pools_in_use(
                 self.graph.device):
             self._may_keep = True
         return outputs
 
     def _outputs(self, inputs):
-        """Runs the graph, and returns what it made as tensors of cgtree."""
+        """Runs the graph, and returns its results as tensors of cgtree."""
         try:
             with versions.as_in_wrapper():
                 results = self.graph.model(list(inputs))
@@ -604,7 +607,7 @@ class Kind:
         except Exception as error:
             results = None
             self._failed_at = versions.operator_of(error)
-            traceback.clear_frames(error.__traceback__)  # which would keep memory of the pool
+            traceback.clear_frames(error.__traceback__)  # the frames would keep memory of the pool
             raise
 
     def _run_on_host(self, *tensors):
@@ -620,7 +623,7 @@ class Kind:
             raise
 
     def _draw(self):
-        """Moves the generators as a replay does."""
+        """Advances the generators as a replay does."""
         self._offsets = draws.offsets(self._generators)
         if self._companion is not None:
             self._companion.replay()
@@ -639,7 +642,7 @@ class Kind:
         return results
 
     def recover(self, error, inputs):
-        """Runs eagerly what could not be called because of `error`, or raises it."""
+        """Runs a call eagerly that failed because of `error`, or raises the error."""
         if not isinstance(error, Exception):
             raise error
         ran, self._ran, self._failure, self.is_unsettled = self._ran, None, None, False
@@ -648,7 +651,7 @@ class Kind:
             self.run_eagerly(str(error))
             return error.results
         are_apart = isinstance(error, WrongValue) and self._are_apart(error, inputs)
-        if not are_apart:  # which is looked at before numbers are drawn
+        if not are_apart:  # checked before numbers are drawn
             self._give_back_draws()
         if are_apart or isinstance(error, OtherPool):
             self.eager_calls += 1
@@ -679,7 +682,7 @@ class Kind:
             return self.graph.model(inputs)
 
     def _end_recordings_at_operators(self, error):
-        """A replay differs from an eager run: what the graph's operators do depends on more than is known of."""
+        """A replay differs from an eager run: the graph's operators depend on more than the known state."""
         names = ", ".join(operator.name() for operator in self.graph.operators)
         why = (f"a replay differs from an eager run ({_first_line(error)}): the Python code of {names} reads what changes, or "
                "its results are not the same bit for bit, which recording={'verify_first': 0} allows; from now on it "
@@ -691,8 +694,8 @@ class Kind:
         self.run_eagerly(why)
 
     def _are_apart(self, error, inputs):
-        """Returns which inputs lie within one another, and share no element, such as columns of one tensor, as a
-        text, or None. Raises WrongValue if they share some: the graph is not for such inputs."""
+        """Returns, as a text, which inputs lie within one another without sharing an element, such as columns of one
+        tensor, or None. Raises WrongValue if they share elements: the graph was not made for such inputs."""
         found = [(i, j, shared_elements(inputs[i], inputs[j])) for i, j in self._pairs]
         for i, j, count in found:
             if count:
@@ -713,7 +716,7 @@ class Kind:
             return False
 
     def settle(self):
-        """Draws the conclusions from a call that was no replay."""
+        """Updates the kind after a call that was not a replay."""
         self.is_unsettled = False
         ran, self._ran = self._ran, None
         failure, self._failure = self._failure, None
@@ -729,7 +732,8 @@ class Kind:
             self.run_eagerly(f"it cannot be captured: {_first_line(failure)}")
         elif outcome in (("run_eagerly", "capture_failed"), ("run_eagerly", "keeps_tensor")):
             self.run_eagerly("it cannot be captured: the log says why")
-        # For recordings, of what the warm-up alone has needed. A verified replay needs it again.
+        # Memory that only the warm-up needed goes back to the device, for recordings. A verified
+        # replay needs it again.
         self._make_room(to_device=outcome is not None and outcome[0] in ("warm_up", "record"))
 
     def run_eagerly(self, reason):
@@ -757,8 +761,8 @@ def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False
     """
     device = torch.device("cpu") if device_index is None else torch.device("cuda", device_index)
     role = "backward" if is_backward else "inference" if is_inference else "forward"
-    # Inductor writes results into inputs that it has made itself, such as copies of tensors of the CPU
-    # in front of a partition, and does not call these inputs mutated.
+    # Inductor writes results into inputs that it made itself, such as copies of tensors of the CPU before a partition,
+    # and does not call these inputs mutated.
     graph = Graph(model, device, role, static_input_idxs, mutated_input_idxs, f"{name} {role}",
                   options, reuses_inputs=True)
     graph.code = versions.code_in_compilation()
@@ -767,8 +771,8 @@ def cudagraphify(model, static_input_idxs=(), *, device_index, is_backward=False
 
 
 def _compile_anew(code, graph, operator):
-    """Has PyTorch compile the code anew at its next call, with partitions that end at this operator. Until then
-    its graph runs eagerly."""
+    """Has PyTorch compile the code again at its next call, with partitions that end at this operator. Until then its
+    graph runs eagerly."""
     if code is None or not versions.partition_at(operator):
         return None
     versions.forget(code)

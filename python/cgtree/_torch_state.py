@@ -1,7 +1,7 @@
-"""The state of Python that custom operators of a graph read when they run, which is not in its replays.
+"""The Python state that custom operators of a graph read when they run; replays do not read it.
 
-Values of globals and of closures that their code names are a part of what a call depends on: each has recordings
-of its own. Code of theirs that reads something else (attributes of modules, files, the clock) is not followed.
+A call depends on the values of the globals and closure variables that their code names: each value has its own
+recordings. Other state that the code reads (attributes of modules, files, the clock) is not followed.
 """
 
 import types
@@ -46,7 +46,8 @@ def state_of(operators):
 
 
 def _find_places(function, places, seen):
-    """Adds what reads each global and each variable of a closure that the code of a function names, and may hold state."""
+    """Adds a reader for each global and each closure variable that the code of a function names, and that may hold
+    state."""
     if function.__code__ in seen or versions.is_own(function):
         return
     seen.add(function.__code__)
@@ -57,7 +58,7 @@ def _find_places(function, places, seen):
     for cell in function.__closure__ or ():
         try:
             _add(cell.cell_contents, id(cell), lambda cell=cell: cell.cell_contents, places, seen)
-        except ValueError:  # it is empty
+        except ValueError:  # an empty cell
             pass
 
 
@@ -69,7 +70,7 @@ def _add(value, key, read, places, seen):
 
 
 def _snapshot(value, room, depth=0):
-    """Returns a value that is equal as long as nothing in `value` has changed."""
+    """Returns a value that stays equal as long as nothing in `value` changes."""
     if isinstance(value, float):
         return (float, value.hex())  # -0.0 is not 0.0, and NaN equals itself
     if isinstance(value, _PLAIN):

@@ -1,6 +1,6 @@
-"""All that depends on the version of PyTorch: names of its compilers, and how they are called.
+"""All code that depends on the version of PyTorch: names of its compilers, and how they are called.
 
-Written for 2.11. A name that is missing raises NotSupported with the version, when it is first needed.
+Written for 2.11. A missing name raises NotSupported with the version, when it is first needed.
 """
 
 import collections
@@ -19,9 +19,9 @@ import torch
 from cgtree import _cgtree
 from cgtree._errors import NotSupported
 
-ALIGNMENT = 16  # bytes, that Inductor assumes of addresses
+ALIGNMENT = 16  # bytes; Inductor assumes this alignment of addresses
 _state = threading.local()
-_patched = {}  # what replaced names stood for, by (module, name)
+_patched = {}  # the original values of replaced names, by (module, name)
 
 
 def _get(module, name):
@@ -70,10 +70,9 @@ def pools_in_use(device):
 
 @functools.cache
 def place_reader():
-    """Returns where PyTorch's objects keep what says where a tensor lies and what it is, in bytes from the beginning
-    of each: a Python object its tensor, a tensor its storage, a storage its memory, a tensor its rank and its dispatch
-    keys; and the bits of these keys with which memory holds other values than the tensor's. (-1, 0, 0, 0, 0, 0) if
-    they are not as expected."""
+    """Returns offsets in PyTorch's objects, in bytes: of the tensor in a Python object, of the storage in a tensor, of
+    the memory in a storage, of the rank and of the dispatch keys in a tensor; and the bits of these keys with which
+    memory holds other values than the tensor's. (-1, 0, 0, 0, 0, 0) if the objects are not as expected."""
     memory = ctypes.create_string_buffer(4096)
     flat = torch.frombuffer(memory, dtype=torch.uint8)
     samples = [flat[offset:offset + 16].view(2, 8) for offset in (517, 1043)]
@@ -99,7 +98,7 @@ def place_reader():
 
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-_TENSOR_BYTES = 184  # of the beginning of PyTorch's objects, none of which is smaller
+_TENSOR_BYTES = 184  # read from the beginning of PyTorch's objects, which are all at least this large
 _STORAGE_BYTES = 64
 
 
@@ -116,17 +115,17 @@ def _keys(tensor):
 
 
 def _words(address, count):
-    """Returns so many words at an address."""
+    """Returns this many words at an address."""
     read = ctypes.string_at(address, count * _WORD)
     return [int.from_bytes(read[i:i + _WORD], sys.byteorder) for i in range(0, len(read), _WORD)]
 
 
 def _word_at(address, count, value):
-    """Returns where among so many bytes at an address a word has this value."""
+    """Returns the offsets of words with this value in so many bytes at an address."""
     return [i * _WORD for i, word in enumerate(_words(address, count // _WORD)) if word == value]
 
 
-# Settings on which kernels of PyTorch depend when they are launched, and which Dynamo does not guard: the getters of
+# Settings that kernels of PyTorch depend on when they are launched, and that Dynamo does not guard: the getters of
 # at::Context, with two arguments and the bytes of the result.
 _FLOAT32_OPERATORS = range(1, 4)  # convolutions, recurrent networks, products of matrices
 _SETTINGS = (
@@ -161,8 +160,8 @@ _SETTINGS = (
 
 @functools.cache
 def settings():
-    """Returns the Settings of PyTorch on which kernels depend. Those that this version does not have are left out, with a
-    RuntimeWarning."""
+    """Returns the Settings of PyTorch on which kernels depend. Settings that this version does not have are left out,
+    with a RuntimeWarning."""
     found, missing = [], []
     try:
         library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
@@ -183,7 +182,7 @@ def settings():
 
 
 def is_wrapped(value):
-    """Returns whether it is a tensor inside of a transform such as vmap(), which has no memory of its own."""
+    """Returns whether it is a tensor inside a transform such as vmap(), without memory."""
     return isinstance(value, torch.Tensor) and any(
         _get("torch._C._functorch", name)(value)
         for name in ("is_functorch_wrapped_tensor", "is_legacy_batchedtensor"))
@@ -198,9 +197,8 @@ def register_backend(name, function):
 
 
 def guard_hooks():
-    """Makes the compilation in progress guard hooks of modules, which Dynamo assumes to stay as they are
-    otherwise. Its guards are made after the back end has returned. Takes 2 us of 32 us for a model
-    with 350 parameters."""
+    """Makes the compilation in progress guard the hooks of modules, which Dynamo otherwise assumes not to change. Its
+    guards are made after the back end returns. Takes 2 us of 32 us for a model with 350 parameters."""
     config = importlib.import_module("torch._dynamo.config")
     if getattr(config, "skip_nnmodule_hook_guards", False):
         handler = _get("torch._dynamo.callback", "callback_handler")
@@ -212,7 +210,7 @@ def guard_hooks():
 
 
 def _hooks_of_all(builder, _):
-    """Adds a guard of the hooks for all modules, of which Dynamo has none. Takes 0.1 us where there are none."""
+    """Adds a guard of the hooks for all modules, which Dynamo does not guard. Takes 0.1 us where there are none."""
     module = torch.nn.modules.module
     if has_hooks_of_all():
         known = _registered()
@@ -252,7 +250,7 @@ def code_in_compilation():
 
 
 def forget(code):
-    """Makes Dynamo compile a code anew at its next call."""
+    """Makes Dynamo compile a code again at its next call."""
     _get("torch._dynamo.eval_frame", "remove_from_cache")(code)
 
 
@@ -260,14 +258,14 @@ def codes_that_dynamo_sees(function):
     """Returns the codes that Dynamo compiles for a function or a module."""
     if isinstance(function, torch.nn.Module):
         function = function.forward
-        if _get("torch._dynamo", "trace_rules").check(function):  # then within a function of PyTorch's
+        if _get("torch._dynamo", "trace_rules").check(function):  # then compiled within a function of PyTorch's
             return ()
     code = getattr(inspect.unwrap(function), "__code__", None)
     return () if code is None else (code,)
 
 
 def compilations(code):
-    """Returns how often Dynamo has compiled a code, as far as it has kept it."""
+    """Returns how often Dynamo has compiled a code, as far as it kept the results."""
     return len(_get("torch._dynamo.eval_frame", "_debug_get_cache_entry_list")(code))
 
 
@@ -286,8 +284,8 @@ def is_traced():
 
 
 def guard_forward_mode():
-    """Makes the compilation in progress guard the level of forward-mode derivatives. Returns whether they are
-    being computed: of a recording, and of Inductor's kernels, there are none."""
+    """Makes the compilation in progress guard the level of forward-mode derivatives. Returns whether they are being
+    computed: recordings and Inductor's kernels do not support them."""
     _guard(_get("torch._dynamo.guards", "GuardBuilder").DUAL_LEVEL)
     return torch.autograd.forward_ad._current_level >= 0
 
@@ -306,8 +304,8 @@ def aot_autograd(**compilers):
 
 
 def _partition(joint, inputs, **known):
-    """Cuts a graph into forward and backward pass as PyTorch does by default, but has the backward pass
-    make its own views of what the forward pass saves, of which it would save each else."""
+    """Cuts a graph into forward and backward pass as PyTorch does by default, except that the backward pass makes the
+    views of saved tensors itself; PyTorch would save each view."""
     nodes = list(joint.graph.nodes)
     tags = [node.meta.get("partitioner_tag") for node in nodes]
     last = max((i for i, tag in enumerate(tags) if tag == "is_forward"), default=0)
@@ -343,16 +341,16 @@ def plain(graph):
 
 
 def static_inputs(graph, is_backward):
-    """Returns the positions of the inputs that PyTorch expects to stay where they are: parameters and
-    buffers; of a backward pass, what the forward pass has saved."""
+    """Returns the positions of the inputs that PyTorch expects to keep their addresses: parameters and buffers; for a
+    backward pass, the tensors that the forward pass saved."""
     if is_backward:
         return range(_get("torch._inductor.utils", "count_tangents")(graph))
     return _get("torch._inductor.compile_fx", "get_static_input_idxs")(0)
 
 
 def drop_unused_draws(graph):
-    """Removes random operators without users from a backward pass: AOTAutograd's partition leaves some
-    there that the forward pass has, where Inductor's config.fallback_random is set."""
+    """Removes random operators without users from a backward pass: AOTAutograd's partition leaves some of the forward
+    pass's there where Inductor's config.fallback_random is set."""
     for node in reversed(graph.graph.nodes):
         if not node.users and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             graph.graph.erase_node(node)
@@ -360,7 +358,7 @@ def drop_unused_draws(graph):
 
 
 def is_unsafe(target):
-    """Returns whether PyTorch says of an operator that it must not be captured, or its own Python code reads
+    """Returns whether PyTorch says that an operator must not be captured, or the operator's own Python code reads
     values back."""
     return (str(target) in _get("torch._inductor.utils", "FORBIDDEN_CUDAGRAPH_OPS")
             or torch.Tag.cudagraph_unsafe in getattr(target, "tags", ())
@@ -405,13 +403,13 @@ def is_own(function):
     return (function.__module__ or "").split(".")[0] == "torch"
 
 
-# Namespaces of operators of PyTorch's own, some of which it implements in Python, without a state.
+# Namespaces of PyTorch's own operators, some of which it implements in stateless Python.
 _OWN = ("aten", "prims", "rngprims", "inductor", "cgtree", "quantized_decomposed", "_c10d_functional", "c10d",
         "higher_order", "torch_library", "streams", "symm_mem", "fsdp", "mkldnn", "debugprims", "profiler", "quantized")
 
 
 def is_python(operator):
-    """Returns whether Python code of the program's is a kernel of an operator."""
+    """Returns whether a kernel of an operator is Python code of the program."""
     name, namespace = operator.name().split(".")[0], operator.namespace
     if namespace in _OWN:
         return False
@@ -421,7 +419,7 @@ def is_python(operator):
 
 
 def codes_of(code):
-    """Returns a code and those of the functions inside of it."""
+    """Returns a code and the codes of the functions inside it."""
     return [code, *[inner for item in code.co_consts if inspect.iscode(item) for inner in codes_of(item)]]
 
 
@@ -442,7 +440,7 @@ def mutated_inputs(graph):
 
 
 def _mutations(graph):
-    # PyTorch's own search overlooks tensors in lists, as those of _foreach_add_().
+    # PyTorch's own search overlooks tensors in lists, such as those of _foreach_add_().
     inputs, mutated = {}, set()
     for number, node in enumerate(graph.find_nodes(op="placeholder")):
         value = node.meta.get("val")
@@ -474,8 +472,8 @@ def without_modes():
 
 
 def needs_no_wrapper():
-    """Returns whether AOTAutograd's wrapper passes the inputs of the graph that is compiled now on as they
-    are, and its results too. For a graph without gradients."""
+    """Returns whether AOTAutograd's wrapper passes inputs and results of the graph being compiled unchanged. For a
+    graph without gradients."""
     context = torch._guards.TracingContext.try_get()
     known = context and context.fw_metadata
     if not known:
@@ -486,13 +484,13 @@ def needs_no_wrapper():
                     or known.mutated_graph_handled_indices_seen_by_autograd
                     or known.is_rng_op_functionalized
                     or any(info.dynamic_dims for info in known.output_info))
-    except AttributeError:  # in another version the wrapper does something else
+    except AttributeError:  # in another version the wrapper does other things
         return False
 
 
 def keep_saved_tensors():
-    """Has backward passes of the graph that is compiled now leave what they read as it is. AOTAutograd lets
-    kernels write into it, which operators never do, and therefore refuses to retain the graph."""
+    """Keeps backward passes of the graph being compiled from changing their inputs. AOTAutograd lets kernels write into
+    them, which operators never do, and therefore refuses to retain the graph."""
     context = torch._guards.TracingContext.try_get()
     if context and context.fw_metadata:
         context.fw_metadata.bw_donated_idxs = []
@@ -500,8 +498,8 @@ def keep_saved_tensors():
 
 @contextlib.contextmanager
 def as_in_wrapper():
-    """In the block modes are as AOTAutograd's wrapper sets them for a graph, whose operators have seen
-    autocast when they were traced."""
+    """In the block modes are as AOTAutograd's wrapper sets them for a graph: autocast was applied when its operators
+    were traced."""
     with torch.no_grad(), torch._C._DisableAutocast():
         yield
 
@@ -510,8 +508,8 @@ def as_in_wrapper():
 
 @contextlib.contextmanager
 def replaced_cudagraphify(replacement, prepare):
-    """In the block Inductor gives its kernels to `replacement` in place of its own graphs, on this
-    thread. It is called with (model, **what Inductor knows); prepare(graph): before it compiles a graph."""
+    """In the block Inductor gives its kernels to `replacement`, and not to its CUDA graphs, on this thread. It is
+    called with (model, **facts that Inductor knows); prepare(graph): called before it compiles a graph."""
     _patch_cudagraphify()
     before = getattr(_state, "replacement", None)
     _state.replacement = replacement, prepare
@@ -522,7 +520,7 @@ def replaced_cudagraphify(replacement, prepare):
 
 
 def replace_cudagraphify(replacement, prepare=None):
-    """The same from now on, on all threads. None: no longer."""
+    """The same from now on, on all threads. None ends it."""
     _patch_cudagraphify()
     partition_where_it_reads()
     _patched["everywhere"] = replacement, prepare
@@ -556,7 +554,8 @@ def _patch_cudagraphify():
         return replacement(model, static_input_idxs, **known)
 
     def maybe_handle_backward_generation(*args):
-        """Tells PyTorch's recordings of a backward pass without one, and requires that there are some."""
+        """Tells PyTorch's recordings that a backward pass runs without a recording, and requires that there are
+        some."""
         if _replacement()[0] is None:
             running_backward(*args)
 
@@ -571,8 +570,8 @@ def _replacement():
 
 
 def aligned(model, mutated):
-    """Returns a boxed function whose kernels see aligned addresses alone, as Inductor's require where the
-    inputs are not copied into a recording."""
+    """Returns a boxed function whose kernels see only aligned addresses, as Inductor's require where the inputs are not
+    copied into a recording."""
     def run(inputs):
         written = []
         for i, given in enumerate(inputs):
@@ -596,8 +595,7 @@ def _elsewhere(tensor):
 
 
 def fake_on(value, device, graph):
-    """Returns what tells of a copy on a device of a value of a graph, which is a constant itself where nothing
-    tells of it."""
+    """Returns a fake of a graph's value copied to a device; without a fake mode, the copied constant itself."""
     mode = _get("torch._guards", "detect_fake_mode")([node.meta.get("val") for node in graph.nodes])
     if mode is None:
         return value.to(device)
@@ -606,14 +604,14 @@ def fake_on(value, device, graph):
 
 
 def call_from_kernels(operator):
-    """Makes Inductor call a custom operator of ours, also where it is told to refuse those that it does not know."""
+    """Makes Inductor call one of our custom operators, even where it is told to refuse unknown ones."""
     known = importlib.import_module("torch._inductor.lowering")
     if operator not in known.lowerings:
         known.make_fallback(operator)
 
 
 def partition_at(operator):
-    """Makes partitions of Inductor end at an operator from now on. Returns whether they did not so far."""
+    """Makes partitions of Inductor end at an operator from now on. Returns whether they did not end there before."""
     known = importlib.import_module("torch._inductor.config").custom_should_partition_ops
     if operator.name() in known:
         return False
@@ -622,8 +620,8 @@ def partition_at(operator):
 
 
 def partition_where_it_reads():
-    """Makes partitions of Inductor end at the custom operators so far whose Python code reads values back, and at
-    cgtree::read: before it compiles, because PyTorch's caches tell graphs apart by this, too."""
+    """Makes partitions of Inductor end at cgtree::read and at all present custom operators whose Python code reads
+    values back. Call it before a compilation, because PyTorch's caches distinguish graphs by this, too."""
     for name, made in list(_get("torch._library.custom_ops", "OPDEFS").items()):
         if name.startswith("cgtree::"):
             call_from_kernels(made._opoverload)
@@ -633,8 +631,8 @@ def partition_where_it_reads():
 
 
 def _partitions():
-    """Returns how many partitions Inductor has made so far of graphs with more than one, or None if this
-    version does not count them."""
+    """Returns how many partitions Inductor has made so far, counting graphs with more than one partition, or None if
+    this version does not count them."""
     made_by = _get("torch._inductor.scheduler", "Scheduler")
     if not _counts_partitions(made_by):
         return None
@@ -647,8 +645,8 @@ def _counts_partitions(scheduler):
 
 
 def inductor(model, inputs, replacement, options, prepare):
-    """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`. On the CPU, where
-    Inductor has no graphs, whole graphs do, for tests."""
+    """Compiles a graph of Dynamo's with Inductor, whose kernels go to `replacement`. On the CPU, where Inductor has no
+    graphs, `replacement` gets whole graphs, for tests."""
     compile_fx = _get("torch._inductor.compile_fx", "compile_fx")
     compile_fx_inner = _get("torch._inductor.compile_fx", "compile_fx_inner")
 
@@ -674,7 +672,7 @@ def inductor(model, inputs, replacement, options, prepare):
 
     partition_where_it_reads()
     patches = {"triton.cudagraphs": True, "triton.cudagraph_trees": True, **(options or {})}
-    # What AOTAutograd's cache holds comes with no word on its wrapper.
+    # A graph from AOTAutograd's cache has no information about its wrapper.
     config = importlib.import_module("torch._functorch.config")
     with replaced_cudagraphify(replacement, prepare), config.patch(enable_autograd_cache=False):
         return compile_fx(model, inputs, inner_compile=inner, config_patches=patches)

@@ -36,7 +36,7 @@ def from_array(array):
 
 
 def allocator(nbytes):
-    """Is for cupy.cuda.set_allocator(): inside a step function it allocates from the pool."""
+    """For cupy.cuda.set_allocator(): inside a step function it allocates from the pool."""
     device = cupy.cuda.Device().id
     if nbytes == 0:
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(0, 0, None, device), 0)

@@ -1,4 +1,4 @@
-"""Types of cgtree.torch; what each does is in the docstrings and in docs/python.md."""
+"""Types of cgtree.torch; its functions are described in the docstrings and in docs/python.md."""
 
 from contextlib import AbstractContextManager
 from typing import Any, Callable, Literal, TypedDict, TypeVar, Unpack, overload
