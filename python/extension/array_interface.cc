@@ -1,4 +1,4 @@
-// The array interfaces of CUDA and of NumPy: dicts that are read, and made of tensors.
+// The array interfaces of CUDA and of NumPy: reads their dicts, and makes dicts of tensors.
 #include "interop/exchange/cuda_array_interface.h"
 
 #include <array>
@@ -18,11 +18,11 @@
 namespace cgtree::python {
 namespace {
 
-// A Field is a value of the dict, as messages name it.
+// A Field is a value of the dict with its name for messages.
 struct Field {
   const char* name;
   const char* expected;
-  Reference value;  // held, because to read it may run code that changes the dict; may be null
+  Reference value;  // held, because reading it may run code that changes the dict; may be null
 
   bool is_given() const noexcept { return value && value.get() != Py_None; }
   [[noreturn]] void refuse(BoundaryFault fault) const {

@@ -100,7 +100,7 @@ Tensor make_view(const Tensor& owner, Word address, const Dims& dims, Dims strid
   return Tensor(owner.storage(), address - begin, shape, dtype);
 }
 
-// ---- Memory that other libraries know by its address alone ----
+// ---- Memory that other libraries know only by its address ----
 
 struct Lent {
   Lease lease;

@@ -44,8 +44,8 @@ void BorrowedTensor::take(const dlpack::TensorView& view, StreamRef stream, Tens
   stream_ = stream;
 }
 
-// A storage that moves makes calls look at each static input again, and those of a loop come from
-// two places by turns: each has a storage of its own.
+// Moving a storage makes calls check each static input again, and the tensors of a loop alternate
+// between two places: each place has its own storage.
 void BorrowedTensor::move_to(std::byte* first, Tensor& tensor) {
   const auto place = reinterpret_cast<std::uintptr_t>(first);
   if (storage_->storage().address() == place) return;

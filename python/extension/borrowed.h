@@ -13,24 +13,24 @@ namespace cgtree::python {
 
 class BorrowedStorage;
 
-// It is used for one argument of many calls, which differ in the address and in the stream alone.
+// It serves one argument of many calls, which differ only in the address and in the stream.
 // Requires: the GIL.
 class BorrowedTensor {
  public:
-  // Makes `tensor`, which is always the same, one of the memory of `view`, which lies on the device
-  // of `stream`, on which the library works, and holds the values themselves. Throws BoundaryError
-  // for what cannot be a tensor of cgtree, as from_dlpack().
+  // Points `tensor`, which is the same object in each call, at the memory of `view`. The memory
+  // lies on the device of `stream`, on which the library works, and holds the values themselves.
+  // Throws BoundaryError, as from_dlpack(), if the view cannot be a tensor of cgtree.
   void take(const dlpack::TensorView& view, StreamRef stream, Tensor& tensor);
-  // Ends a call. If something still holds the memory, it holds `object` from now on, and the tensor
-  // is gone: then false.
+  // Ends a call. If something else still holds the memory, it keeps `object` from now on, the
+  // tensor is reset, and the result is false.
   bool give_back(PyObject* object, Tensor& tensor);
 
  private:
   void move_to(std::byte* first, Tensor& tensor);
 
-  BorrowedStorage* storage_ = nullptr;  // of the tensor
-  BorrowedStorage* other_ = nullptr;    // where the tensor was before, or null
-  Tensor other_tensor_;                 // of it
+  BorrowedStorage* storage_ = nullptr;  // the storage of the tensor
+  BorrowedStorage* other_ = nullptr;    // the tensor's storage at its other place, or null
+  Tensor other_tensor_;                 // the tensor of `other_`
   StreamRef stream_;
 };
 

@@ -36,12 +36,12 @@ struct Caster<WhenFrozen> {
 namespace {
 
 struct OnThread {
-  // Those of the outermost step function that runs: its recording keeps the objects.
+  // The kept objects of the outermost step function that runs: its recording keeps them.
   std::shared_ptr<KeptObjects> kept;
-  std::weak_ptr<ContextState> last_default;  // the default context that was used last
+  std::weak_ptr<ContextState> last_default;  // the default context used last
 };
 
-// In its scope objects are kept for the step function, unless another one runs already.
+// In its scope objects are kept for the step function, unless another step function runs already.
 struct KeepsForStep {
   explicit KeepsForStep(const std::shared_ptr<KeptObjects>& kept) {
     if (!before) of_thread<OnThread>().kept = kept;
@@ -76,7 +76,7 @@ std::shared_ptr<ContextState> context_of_thread() {
   return state;
 }
 
-// The contexts of threads that have ended take their bindings along.
+// The contexts of ended threads take their bindings along.
 void drop_expired(Compiled& compiled) {
   auto& all = compiled.bindings;
   const auto expired = std::partition(
@@ -98,7 +98,8 @@ const CompiledCore& add_binding(Compiled& compiled, const std::shared_ptr<Contex
         new ContextBinding{context.get(), context,
                            CompiledCore(*open, compiled.name, std::move(run), compiled.options)});
   });
-  // Another thread may have bound the same context meanwhile; then one of the two is never used.
+  // Another thread may have bound the same context meanwhile; then one of the two bindings is never
+  // used.
   compiled.bindings.push_back(std::move(binding));
   return compiled.bindings.back()->core;
 }
@@ -155,7 +156,7 @@ class Arguments {
     return {std::span<const Tensor* const>(addresses_), buffers};
   }
   // Waits for our work before the imported handles are released, if nothing else makes the producer
-  // wait for it. Requires: the GIL is released.
+  // wait. Requires: the GIL is released.
   void settle() {
     if (needs_wait_ && !stream_.is_capturing()) stream_.synchronize();
     imported_.clear();
@@ -174,8 +175,8 @@ Reference buffers_of(PyObject* out) {
   return is_tuple_or_list(out) ? items_of(out) : pack(out);
 }
 
-// Returns the inputs by position and then those by name. Throws InvalidArgument if one before them
-// is missing, or is given twice, and TypeError for a name that is none.
+// Returns the inputs by position, then those by name. Throws InvalidArgument if an input is missing
+// or given twice, and TypeError for an unknown name.
 std::vector<PyObject*> inputs_of(const Compiled& compiled, Rest given, const Others& named) {
   std::vector<PyObject*> inputs(given.begin(), given.end());
   if (!named.dict) return inputs;
@@ -241,7 +242,7 @@ PyObject* call(PyObject* self, PyObject* inputs, PyObject* keywords) {
   });
 }
 
-// Returns look(core, inputs) of such a call.
+// Returns look(core, inputs) for a call with these inputs.
 template <typename Look>
 auto look_at_call(Compiled& compiled, Rest given, const Key& key, const Others& named,
                   const Look& look) {
@@ -282,7 +283,7 @@ Reference explain(Compiled& compiled, Rest given, const Key& key, const Others& 
 }
 
 FunctionStats stats(Compiled& compiled) {
-  // To make its binding is a call, which has to wait for others.
+  // Making its binding is a call, which must wait for other calls.
   if (compiled.context != nullptr && compiled.context->open() && compiled.bindings.empty())
     return {};
   const Bound bound = python::bound(compiled);

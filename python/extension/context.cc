@@ -34,7 +34,7 @@ struct Caster<ContextStats> {
 
 namespace {
 
-// An OpenContext is what an object holds.
+// An OpenContext is the value of a Python object.
 struct OpenContext {
   std::shared_ptr<ContextState> state;
   std::unique_ptr<EagerScope> eager = nullptr;  // ends first

@@ -18,10 +18,10 @@ namespace cgtree::python {
 // A ContextState holds a context until it is closed.
 struct ContextState {
   std::shared_ptr<Context> context;
-  // Held for a call by callers that take turns, where others get ConcurrentUse.
+  // Held during a call by callers that take turns, where other callers get ConcurrentUse.
   mutable Mutex<LockRank::kTurns> turn;
 
-  // Returns the context. While the lock is released, another thread may close it: a caller that
+  // Returns the context. Another thread may close it while the lock is released: a caller that
   // releases the lock copies the pointer. Throws InvalidArgument after it was closed.
   const std::shared_ptr<Context>& open() const;
 
@@ -40,7 +40,7 @@ struct Caster<std::shared_ptr<Group>> {
   }
 };
 
-// None is no watch (progress.cc).
+// None means no watch (progress.cc).
 template <>
 struct Caster<std::shared_ptr<ProgressWatch>> {
   static std::shared_ptr<ProgressWatch> from(PyObject* object, const char* what);
@@ -53,8 +53,8 @@ struct Receiver<Context> {
   static std::shared_ptr<Context> of(PyObject* self);
 };
 
-// Returns the state of the calling thread's cgtree.default_context(), which is made if there is
-// none. Throws PythonError.
+// Returns the state of the calling thread's cgtree.default_context(); makes it if there is none.
+// Throws PythonError.
 std::shared_ptr<ContextState> default_context();
 
 // A dict of the counts of calls.
@@ -63,7 +63,7 @@ struct Caster<FunctionStats> {
   static Reference to(const FunctionStats& stats);
 };
 
-// The pair that last_outcome() tells.
+// The pair that last_outcome() returns.
 template <>
 struct Caster<CallOutcome> {
   static Reference to(const CallOutcome& last) {
@@ -73,7 +73,7 @@ struct Caster<CallOutcome> {
 
 // ---- Options (options.cc) ----
 
-// Read a dict of options; null is an empty one. Throw InvalidArgument for an unknown key, and
+// Read a dict of options; null means an empty dict. Throw InvalidArgument for an unknown key, and
 // PythonError.
 ContextOptions to_context_options(PyObject* dict);
 CompileOptions to_compile_options(PyObject* dict);

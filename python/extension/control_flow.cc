@@ -39,8 +39,8 @@ using Body = std::function<std::vector<Tensor>()>;
 // The kind of result that all bodies of a call return.
 using SharedKind = std::shared_ptr<ResultKind>;
 
-// Rethrows what a body has raised, with a note of its name. Where the body is captured, what cgtree
-// has refused there is an error of C++ again, so that the step is not recorded.
+// Rethrows an error of a body, with a note of its name. In a captured body, an error that cgtree
+// itself raised becomes an exception of C++ again, so that the step is not recorded.
 [[noreturn]] void rethrow(const PythonError& error, const std::string& name) {
   error.add_note("in " + name);
   const bool is_refused = error.is_a("InvalidArgument") || error.is_a("DeviceError");
@@ -49,7 +49,7 @@ using SharedKind = std::shared_ptr<ResultKind>;
   throw error;
 }
 
-// Calls the function, and reads what it returns. What it raises has a note of its name.
+// Calls the function, and reads its result. Errors of the function get a note of its name.
 template <typename Read>
 auto call_round(PyObject* function, const Read& read,
                 const std::string& name = "the body of loop()") {
@@ -70,7 +70,7 @@ std::vector<Tensor> call_body(PyObject* function, const std::string& name, Resul
   return call_round(function, read, name);
 }
 
-// Returns null for None. Throws TypeError for what cannot be called.
+// Returns null for None. Throws TypeError for an object that cannot be called.
 Body body_of(PyObject* function, std::string name, SharedKind kind) {
   if (function == nullptr || function == Py_None) return nullptr;
   (void)to_callable(function, name.c_str());
@@ -79,7 +79,7 @@ Body body_of(PyObject* function, std::string name, SharedKind kind) {
   };
 }
 
-// Refuses the results of a body: they have no place to go.
+// Refuses results of a body, for which there is no place.
 std::function<void()> without_results(const Body& body, const char* instead) {
   if (!body) return nullptr;
   return [&body, instead] {
@@ -88,13 +88,13 @@ std::function<void()> without_results(const Body& body, const char* instead) {
   };
 }
 
-// Returns a tensor that says which way to go, or a row, which may be an array of another library.
+// Returns a predicate, an index or a row as a tensor; it may be an array of another library.
 Tensor to_given(PyObject* object) {
   if (is_tensor(object)) return tensor_of(object);
   return import_object(object, {.consumer = current_stream()});
 }
 
-// Calls run() without the lock; then raises what host work of this thread has raised.
+// Calls run() without the lock; then raises errors of host work of this thread.
 template <typename Run>
 auto enqueue(const Run& run) {
   auto made = without_gil(run);
@@ -123,7 +123,7 @@ struct RowsHolder {
 
 using std::chrono::microseconds;
 
-// The time for which a wait does not look at signals.
+// The longest time for which a wait ignores signals.
 constexpr microseconds kSlice = std::chrono::milliseconds(100);
 
 RowsHolder make_rows(Device device, std::size_t row_bytes, std::size_t rows) {

@@ -18,7 +18,7 @@
 namespace cgtree::python {
 namespace {
 
-// Returns the stream for work on the tensor: the current one if it is on its device.
+// Returns the stream for work on the tensor: the current stream if it is on the tensor's device.
 StreamRef stream_for(const Tensor& tensor) {
   const StreamRef current = current_stream_or_none();
   if (current && current.device() == tensor.device()) return current;

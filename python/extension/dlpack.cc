@@ -19,7 +19,7 @@ namespace {
 
 // ---- Capsules ----
 
-// Static, because a capsule keeps the pointer alone. A consumer renames a capsule that it takes to
+// Static, because a capsule keeps only the pointer. A consumer renames a capsule that it takes to
 // "used_...". The destructor of a capsule that was not taken deletes its content. Source: DLPack,
 // Python Specification.
 constexpr const char* kVersioned = "dltensor_versioned";
@@ -27,7 +27,7 @@ constexpr const char* kUsedVersioned = "used_dltensor_versioned";
 constexpr const char* kUnversioned = "dltensor";
 constexpr const char* kUsedUnversioned = "used_dltensor";
 
-// Requires: the lock. An exception may be in flight, which stays.
+// Requires: the lock. An exception in flight stays.
 template <typename T, const char* const& name>
 void drop(PyObject* capsule) noexcept {
   if (PyCapsule_IsValid(capsule, name) == 0) return;
@@ -48,7 +48,7 @@ Reference make_capsule(Owner tensor) {
   return capsule;
 }
 
-// Returns the struct of a capsule with this name, which has another one from then on, or null.
+// Returns the struct of a capsule with this name, and renames the capsule; null for another name.
 template <typename T>
 T* take_struct(PyObject* capsule, const char* name, const char* used) {
   if (PyCapsule_IsValid(capsule, name) == 0) return nullptr;
@@ -208,7 +208,7 @@ Reference exchange_capsule() {
 }
 
 const dlpack::Exchange* exchange_of(PyTypeObject* type) {
-  // The lock of the interpreter guards it.
+  // Guarded by the lock of the interpreter.
   static std::array<Known, 16> known;
   static std::size_t next = 0;
   for (const Known& entry : known) {
@@ -217,7 +217,7 @@ const dlpack::Exchange* exchange_of(PyTypeObject* type) {
   const dlpack::Exchange* const exchange = ask(type);
   Known& entry = known[next++ % known.size()];
   Py_INCREF(reinterpret_cast<PyObject*>(type));
-  // To release the last reference to a type may run code that calls this function.
+  // Releasing the last reference to a type may run code that calls this function.
   const Reference last = Reference::steal(reinterpret_cast<PyObject*>(entry.type));
   entry = {type, exchange};
   return exchange;
@@ -231,7 +231,7 @@ Tensor import_exchange(const dlpack::Exchange& exchange, PyObject* object,
     expect_dtype(options, tensor);
     return tensor;
   } catch (const BoundaryError&) {
-    if (PyErr_Occurred() != nullptr) throw PythonError();  // the other library's own words
+    if (PyErr_Occurred() != nullptr) throw PythonError();  // the message of the other library
     throw;
   }
 }
@@ -272,7 +272,7 @@ dlpack::DeviceRef device_of(PyObject* object) {
 }
 
 // Returns the `stream` argument of __dlpack__ for our stream. Work outside of a capture cannot wait
-// for a stream that captures, so then it asks for no wait.
+// for a capturing stream; then it asks for no wait.
 Reference stream_number(dlpack::DeviceRef device, StreamRef consumer) {
   if (device.type != dlpack::kCuda && device.type != dlpack::kCudaManaged) {
     return Reference::borrow(Py_None);
@@ -283,7 +283,7 @@ Reference stream_number(dlpack::DeviceRef device, StreamRef consumer) {
   return checked(PyLong_FromUnsignedLongLong(handle == 0 ? 1 : handle));
 }
 
-// Producers before DLPack 1.0 know neither keyword.
+// Producers before DLPack 1.0 do not know these keywords.
 Reference ask(PyObject* object, const Reference& stream) {
   const Reference method = checked(PyObject_GetAttrString(object, "__dlpack__"));
   const Reference none = checked(PyTuple_New(0));
@@ -312,7 +312,7 @@ Tensor import_dlpack(PyObject* object, const ImportOptions& options) {
   StreamRef consumer = options.consumer ? options.consumer : current_stream_or_none();
   if (options.on_any_device && consumer && consumer.device().type == DeviceType::kCuda &&
       device.type == dlpack::kCuda && consumer.device().id != device.id) {
-    // The producer orders its work with a stream of its device, and we order ours with that.
+    // The producer orders its work with a stream of its device, and we order ours with that stream.
     import.on_any_device = true;
     import.producer = {Device{DeviceType::kCuda, device.id}, StreamHandle::kLegacy};
     consumer = import.producer;

@@ -14,7 +14,7 @@ PyObject* g_classes = nullptr;  // cgtree._errors
 constexpr const char* kBoundaryClasses[] = {"MissingField", "WrongType", "WrongValue",
                                             "NotSupported"};
 
-// Raises the class with this name, and with an attribute if there is a name for one.
+// Raises the class with this name, with an attribute if `attribute` names one.
 void set(const char* name, std::string_view message, const char* attribute = nullptr,
          Reference value = {}) noexcept {
   const Reference type = Reference::steal(PyObject_GetAttrString(g_classes, name));
@@ -48,7 +48,7 @@ Reference dict_of(const Divergence& divergence) {
                   divergence.tolerance, "suspects", divergence.suspects);
 }
 
-// Returns null if the exception has none.
+// Returns the notes of an exception, or null if it has none.
 Reference notes_of(PyObject* error) {
   Reference notes = Reference::steal(PyObject_GetAttrString(error, "__notes__"));
   PyErr_Clear();
@@ -106,7 +106,7 @@ void PythonError::add_note(const std::string& note) const {
   if (notes && PySequence_Contains(notes.get(), text.get()) == 1) return;
   const Reference added =
       Reference::steal(PyObject_CallMethod(object(), "add_note", "O", text.get()));
-  PyErr_Clear();  // of a class whose exceptions take none
+  PyErr_Clear();  // a class whose exceptions take no attributes
 }
 
 void PythonError::restore() const {

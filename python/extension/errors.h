@@ -13,16 +13,15 @@ namespace cgtree::python {
 // A PythonError is a Python exception that passes through C++; what() is "ValueError: its text".
 class PythonError : public std::exception {
  public:
-  // Takes the thread's current Python exception. Requires: the GIL, and that there is one.
+  // Takes the thread's current Python exception. Requires: the GIL, and a current exception.
   PythonError();
 
   const char* what() const noexcept override { return text_->c_str(); }
   // The exception, with its traceback. The next four require the GIL.
   PyObject* object() const noexcept { return static_cast<PyObject*>(object_.get()); }
-  // Returns whether it is of a class of cgtree._errors.
+  // Returns whether its class is this class of cgtree._errors.
   bool is_a(const char* name) const;
-  // Adds a note to the Python exception, unless it has this one, and so to what() of those that are
-  // made of it later.
+  // Adds a note to the Python exception, unless it has this note, and so to what() of later copies.
   void add_note(const std::string& note) const;
   // Makes it the thread's current exception again.
   void restore() const;

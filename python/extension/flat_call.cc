@@ -1,5 +1,5 @@
-// The Python type cgtree._cgtree.FlatCall: calls of one graph of PyTorch's with a flat list of
-// inputs, made and answered without running Python as long as they replay.
+// The Python type cgtree._cgtree.FlatCall: calls of one graph of PyTorch with a flat list of
+// inputs, which run no Python as long as they replay.
 #include "python/extension/flat_call.h"
 
 #include <algorithm>
@@ -38,22 +38,23 @@ struct Expected {
   std::optional<DType> number;       // an integer that the recording takes by value: its type
   std::vector<std::int64_t> layout;  // rank, then size and stride of each axis
   dlpack::DataType type{};
-  bool is_static = false;  // the library says that it stays where it is
+  bool is_static = false;  // the library says that its address is stable
 };
 
 enum class From : long { kMade, kGiven, kValue, kView, kSame };
 
-// A Result says where one result of a replay comes from.
+// A Result is the source of one result of a replay.
 struct Result {
   From from = From::kValue;
-  Py_ssize_t index = 0;  // of the output, the input, or the result before it that it is
+  Py_ssize_t index = 0;  // of the output, the input, or the earlier result
   Reference value;
   Reference shape, strides;   // of a view of an input
   std::int64_t elements = 0;  // from the first element of the input to that of the view
 };
 
 // Two tensors that must not share memory. `distance`: bytes from the first to the second at which
-// they are known to share none, though each lies between the first and the last byte of the other.
+// they are known to share no element, though each lies between the first and the last byte of the
+// other.
 struct Apart {
   std::size_t a = 0, b = 0;
   std::ptrdiff_t distance = 0;
@@ -65,11 +66,12 @@ struct FlatCall {
   Reference parameter;   // torch.nn.Parameter
   Reference as_strided;  // of the library
   Reference before;      // called before a call, or None
-  Reference finish;      // finish(outputs, inputs) returns the results that `results` cannot tell
+  Reference finish;      // finish(outputs, inputs) returns the results that `results` does not
+                         // describe
   Reference recover;     // recover(error, inputs) returns the results of a call that failed
   Reference settings;    // a Settings, or null
   std::vector<std::uint64_t> values;  // of the settings
-  Reference state;  // returns an object that must equal `known`; null: nothing else matters
+  Reference state;  // returns an object that must equal `known`; null: there is no such state
   Reference known;
   std::vector<Expected> expected;
   std::vector<Apart> apart;
@@ -77,20 +79,20 @@ struct FlatCall {
   const dlpack::Exchange* exchange = nullptr;
   PlaceReader reader;
 
-  // Of the call in progress.
+  // State of the call in progress.
   bool is_in_use = false;
   std::span<PyObject* const> given;
-  std::vector<PyObject*> of_list;  // `given`, where they came in a list
-  std::vector<std::size_t> taken;  // the inputs that were taken anew
+  std::vector<PyObject*> of_list;  // `given`, if the inputs came in a list
+  std::vector<std::size_t> taken;  // the inputs taken again in this call
   // By tensor.
   std::vector<BorrowedTensor> borrowed;
-  std::vector<Tensor> tensors;  // side by side, so that a replay compares those that stay at once
-  // The borrowed tensors in whose place there is an output of this library now.
+  std::vector<Tensor> tensors;  // contiguous, so that a replay compares the unchanged ones at once
+  // The borrowed tensors that an output of this library replaces now.
   std::vector<Tensor> aside;
 
-  // Of the last call. A static tensor is the same object in the same place, with the same words: of
-  // tensors of modules PyTorch's guards leave out most.
-  std::vector<Place> places;           // by input, of static tensors that are no outputs of this
+  // Of the last call. A static tensor is checked by its object, its address and its words:
+  // PyTorch's guards leave out most tensors of modules.
+  std::vector<Place> places;           // by input, of static tensors that are not outputs of this
                                        // library
   std::vector<std::uintptr_t> at;      // by tensor: its address, 0 for outputs of this library
   std::vector<std::size_t> tensor_of;  // by input: the number of its tensor
@@ -109,7 +111,7 @@ struct FlatCall {
   }
 };
 
-// ---- Is this call one of these? ----
+// ---- Comparison of a call with the expected one ----
 
 bool is_value(PyObject* given, PyObject* expected) {
   if (given == expected) return true;
@@ -143,7 +145,7 @@ StorageRef lent_storage(const dlpack::TensorView& view, const Tensor& tensor) {
   return find_lent(tensor.device(), first, bytes);
 }
 
-// Returns false for a tensor that has to take the long way, which says what is wrong with it.
+// Returns false for a tensor that must take the slow path, which throws the error.
 bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::DeviceRef device) {
   PyObject* const object = flat.given[i];
   const Expected& expected = flat.expected[i];
@@ -170,7 +172,7 @@ bool take_tensor(FlatCall& flat, std::size_t i, StreamRef stream, dlpack::Device
   }
   flat.taken.push_back(i);
   Tensor& tensor = flat.tensors[t];
-  // What stays in place and is no output of this library is none the next time either.
+  // A tensor with a stable address that is not an output of this library will not be one later.
   if (!is_in_place) {
     if (StorageRef lent = lent_storage(view, tensor)) {
       const std::size_t offset = place - lent->address();
@@ -211,7 +213,7 @@ bool is_in_place(const FlatCall& flat, std::size_t i) noexcept {
          flat.reader.is_at(object, place);
 }
 
-// Returns whether the settings, and the state of Python, on which kernels depend are as they were.
+// Returns whether the settings, and the Python state, that kernels depend on are unchanged.
 bool is_same_state(const FlatCall& flat) {
   if (flat.settings && !value_of<Settings>(flat.settings.get()).are(flat.values)) return false;
   if (!flat.state) [[likely]]
@@ -241,8 +243,8 @@ bool take_inputs(FlatCall& flat, StreamRef stream) {
   return true;
 }
 
-// Ranges are compared, not elements: a tensor that is written between the elements of another one
-// is not apart from it.
+// Compares ranges, not elements: a written tensor whose elements lie between those of another
+// tensor overlaps it.
 bool overlap(const Tensor& a, const Tensor& b) {
   const auto end = [](const Tensor& tensor) { return tensor.address() + extent_bytes(tensor); };
   return a.elements() > 0 && b.elements() > 0 && a.address() < end(b) && b.address() < end(a);
@@ -265,7 +267,7 @@ void check_apart(const FlatCall& flat) {
 
 // ---- The call ----
 
-// An InUse marks the state of a call as taken, and gives the tensors back in the end.
+// An InUse marks the state of a call as taken, and gives the tensors back at its end.
 class InUse {
  public:
   InUse(FlatCall& flat, std::span<PyObject* const> given) noexcept : flat_(flat) {
@@ -292,14 +294,14 @@ class InUse {
   InUse(const InUse&) = delete;
   InUse& operator=(const InUse&) = delete;
 
-  // The inputs are to live until the end of the call, whatever becomes of the list they came in.
+  // The inputs must live until the end of the call, even if their list changes.
   void own() noexcept {
     for (PyObject* const object : flat_.given)
       Py_INCREF(object);
     owns_ = true;
   }
-  // The call may leave something that holds any of the inputs; a replay only those that were taken
-  // anew.
+  // The call may leave objects that hold any input; a replay only those that hold inputs taken
+  // again.
   void note_call() noexcept { may_be_held_ = true; }
   void note_replay() noexcept { may_be_held_ = false; }
 
@@ -332,7 +334,7 @@ Reference view_of(const FlatCall& flat, const Result& result) {
                    offset + result.elements);
 }
 
-// `before`: the list of the results before it.
+// `before`: the list of the earlier results.
 Reference result_of(const FlatCall& flat, const Result& result, TensorList& outputs,
                     const Reference& before) {
   switch (result.from) {
@@ -368,7 +370,7 @@ Reference results_of(const FlatCall& flat, TensorList& outputs, bool is_replay) 
   return call_with(flat.finish.get(), list.get(), list_of(flat.given));
 }
 
-// Forward and backward passes run on threads of their own, and take turns in the context.
+// Forward and backward passes run on different threads, and take turns in the context.
 using Turn = std::unique_lock<Mutex<LockRank::kTurns>>;
 Turn wait_for_turn(const ContextState& state) {
   Turn turn(state.turn, std::try_to_lock);
@@ -376,7 +378,7 @@ Turn wait_for_turn(const ContextState& state) {
   return turn;
 }
 
-// Calls, while other threads run Python.
+// Calls the core, while other threads run Python.
 void call_core(const FlatCall& flat, const Bound& bound, StreamRef caller, TensorList& outputs) {
   const GilRelease released;
   std::optional<StreamScope> scope;
@@ -385,8 +387,7 @@ void call_core(const FlatCall& flat, const Bound& bound, StreamRef caller, Tenso
   if (!caller) bound.context->synchronize();  // the host device still reads the inputs
 }
 
-// Lets `recover` answer in place of a call that has failed. Requires: an exception is being
-// handled.
+// Lets `recover` answer a call that failed. Requires: an exception is being handled.
 Reference recover(const FlatCall& flat, PyObject* given) {
   set_error_in_flight();
   const PythonError error;
@@ -400,7 +401,8 @@ std::span<PyObject* const> read_list(FlatCall& flat, PyObject* list) {
   return flat.of_list;
 }
 
-// Takes `given`, which the caller holds until the call is over, or what is in `list`.
+// Makes a call with `given`, which the caller holds until the call is over, or with the items of
+// `list`.
 Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* list) {
   Reference no = Reference::borrow(Py_NotImplemented);
   if (StepScope::innermost() != nullptr || current_allocator() != nullptr) return no;
@@ -418,7 +420,7 @@ Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* 
   if (!take_inputs(flat, stream)) return no;
   check_apart(flat);
   if (list != nullptr) {
-    // As its callee the call may release what the caller no longer needs, once it is done.
+    // As its callee, the call may release inputs that the caller no longer needs, once it is done.
     in_use.own();
     check_status(PyList_SetSlice(list, 0, PY_SSIZE_T_MAX, nullptr));
   }
@@ -429,7 +431,7 @@ Reference make_call(FlatCall& flat, std::span<PyObject* const> given, PyObject* 
   try {
     call_core(flat, bound, caller, outputs);
     throw_raised_in_launch();
-  } catch (...) {  // the list is the caller's as before
+  } catch (...) {  // the caller's list is as before
     if (list != nullptr) check_status(PyList_SetSlice(list, 0, 0, list_of(given).get()));
     throw;
   }
@@ -444,8 +446,7 @@ PyObject* call(PyObject* self, PyObject* inputs) {
 
 // ---- The object ----
 
-// `is_static`: None for a value that is compared, the type of a number, or a truth value for a
-// tensor.
+// `is_static`: None for a value that is compared, the type of a number, or a bool for a tensor.
 Expected expected_of(const dlpack::Exchange& exchange, PyObject* value, PyObject* is_static) {
   Expected expected;
   if (is_static == Py_None) {

@@ -5,9 +5,10 @@
 
 namespace cgtree::python {
 
-// Makes the call with the inputs, which live until it returns, or with those in the list if that is
-// not null, which the call clears. Returns the list of results, or NotImplemented if the inputs are
-// others than expected. Requires: `flat` is a FlatCall. Throws what its `recover` raises.
+// Makes the call with the inputs, which live until it returns, or with the items of `list` if it is
+// not null; then the call clears the list. Returns the list of results, or NotImplemented if the
+// inputs differ from the expected ones. Requires: `flat` is a FlatCall. Throws errors of its
+// `recover`.
 Reference call_flat(PyObject* flat, Rest inputs, PyObject* list);
 
 // Throws TypeError for another object than a FlatCall.

@@ -19,7 +19,7 @@ namespace {
 
 using Dims = std::vector<std::int64_t>;
 
-// In a state: the recording of the step function in which it was taken.
+// A state has the recording of the step function in which it was taken.
 using Token = std::shared_ptr<const void>;
 
 Reference state(const Generator& generator) {
@@ -52,7 +52,7 @@ class StreamFor {
   std::optional<StreamScope> scope_;
 };
 
-// Returns `out`, or else a tensor of this shape, made as empty() does, which fill(tensor) fills.
+// Returns `out`, or a new tensor of this shape, made as by empty(), after fill(tensor) filled it.
 template <typename Fill>
 Tensor drawn(const std::optional<Dims>& dims, const std::optional<Tensor>& out,
              std::optional<Device> given, DType dtype, const Fill& fill) {

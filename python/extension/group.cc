@@ -20,7 +20,7 @@ namespace {
 
 using SharedGroup = std::shared_ptr<Group>;
 
-// A PythonGroup asks a function of Python's: minimum(words) -> words.
+// A PythonGroup asks a Python function: minimum(words) -> words.
 class PythonGroup final : public Group {
  public:
   PythonGroup(int rank, int size, Callable function)

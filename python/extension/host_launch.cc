@@ -1,5 +1,5 @@
-// Python functions as kernels of the host device. A storage that the recording keeps holds what the
-// graph node needs.
+// Python functions as kernels of the host device. A storage that the recording keeps holds the data
+// of the graph node.
 #include "python/extension/module.h"
 
 #include <array>
@@ -24,8 +24,8 @@
 namespace cgtree::python {
 namespace {
 
-// The first error of a function since the thread's last launch or replay, because the host device
-// runs work on the thread that launches or replays.
+// The first error of a function since the thread's last launch or replay: the host device runs work
+// on the thread that launches or replays.
 struct Raised {
   std::optional<PythonError> error;
 };
@@ -64,8 +64,8 @@ void run_kernel(const LaunchDims&, const void* const* arguments) {
   run_call(*static_cast<void* const*>(arguments[0]));
 }
 
-// The body of a branch or loop may call no host functions. Of a kernel the audit of a recording
-// reads the arguments: the addresses are among them.
+// The body of a branch or loop may call no host functions. The audit of a recording reads the
+// arguments of a kernel: the addresses are among them.
 void launch_in_body(StreamRef stream, HostCall* call) {
   const std::size_t count = 1 + call->operands.size();
   if (count > kMaxKernelArguments) {
@@ -100,14 +100,14 @@ void enqueue(std::shared_ptr<HostCall> call, const std::vector<Tensor>& tensors)
   const std::size_t bytes = is_in_body ? sizeof(HostCall) : 0;
   const StorageRef kept =
       import_memory({stream.device(), called, bytes, std::move(call), {}, false}, StreamRef());
-  // Each run of a body makes a call of its own, and its address is a parameter of the kernel.
+  // Each run of a body makes a new HostCall, whose address is a parameter of the kernel.
   if (is_in_body) current_allocator()->made_elsewhere(kept);
   note_use(kept, stream);
 }
 
 // Enqueues function(*tensors) on the current stream of the host device, so that step functions can
-// be tried without a GPU. It is recorded as a graph node and called at each replay, with tensors of
-// its own of the same memory.
+// be tried without a GPU. It is recorded as a graph node and called at each replay, with separate
+// tensors of the same memory.
 void launch(Callable function, Rest given) {
   auto call = std::make_shared<HostCall>();
   call->function = keep_for_step(function.object);

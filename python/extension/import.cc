@@ -1,4 +1,4 @@
-// Tries the protocols in turn, beginning with those that order work in both directions.
+// Tries the protocols in turn, first those that order work in both directions.
 #include "python/extension/import.h"
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ bool are_gradients_wanted() {
   return !torch || says(torch.get(), "is_grad_enabled");
 }
 
-// The exchange API says where the elements lie, and not what else PyTorch knows of them.
+// The exchange API describes the layout, but not the other properties that PyTorch knows.
 void expect_plain_values(PyObject* object) {
   const Reference requires_grad = find_attribute(object, "requires_grad");
   if (requires_grad && to_bool(requires_grad.get()) && are_gradients_wanted()) {
@@ -78,7 +78,7 @@ Tensor import_object(PyObject* object, const ImportOptions& options, bool* needs
   if (cuda && names_a_stream(cuda.get())) return import_cuda_array(cuda.get(), object, options);
   if (!options.dtype && find_attribute(object, "__dlpack__") &&
       find_attribute(object, "__dlpack_device__")) {
-    // NumPy's __dlpack__ refuses read-only arrays, and its array interface marks them.
+    // NumPy's __dlpack__ refuses read-only arrays, but its array interface marks them.
     const Reference host = find_attribute(object, "__array_interface__");
     if (host) return import_host_array(object, object, options);
     Tensor tensor = import_dlpack(object, options);

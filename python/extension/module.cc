@@ -1,5 +1,5 @@
-// The extension module cgtree._cgtree: functions of the process and of the step that runs, and how
-// the module is made.
+// The extension module cgtree._cgtree: functions of the process and of the running step, and the
+// module's initialization.
 #include "python/extension/module.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Reference key_of_step() {
   return dict;
 }
 
-// While the thread captures, what allocates or frees device memory is refused otherwise.
+// In other modes, calls that allocate or free device memory are refused while the thread captures.
 Reference call_relaxed(Callable function) {
   const StreamRef current = current_stream_or_none();
   const RelaxedCapture relaxed(current ? current.api().graphs() : nullptr);
@@ -72,7 +72,7 @@ void add_process_functions(PyObject* module) {
        bind_function<&interpreter_ends>("_interpreter_ends")});
 }
 
-// Registers the function after which no thread takes the lock any more.
+// Registers the function after which threads cannot take the lock.
 void register_at_exit(PyObject* module) {
   const Reference atexit = checked(PyImport_ImportModule("atexit"));
   const Reference end = checked(PyObject_GetAttrString(module, "_interpreter_ends"));

@@ -1,6 +1,6 @@
-// Entries of the extension: functions of C++ with arguments and results of C++, and types whose
-// objects hold a value of C++. Names, defaults and docstrings of entries are those of
-// cgtree/_cgtree.pyi. All files with entries have errors.h, python.h and values.h from here.
+// Entries of the extension: C++ functions with C++ arguments and results, and types whose objects
+// hold a C++ value. Names, defaults and docstrings of entries are those of cgtree/_cgtree.pyi.
+// Files with entries get errors.h, python.h and values.h from here.
 #pragma once
 
 #include <algorithm>
@@ -35,10 +35,10 @@ inline const char* last_part(const char* name) noexcept {
 struct Signature {
   std::string_view name;  // "Context.trim"
   const char* doc = nullptr;
-  std::size_t count = 0;        // of the names
-  std::size_t needed = 0;       // so many of the first ones must be given
-  std::size_t by_position = 0;  // so many of the first ones may be given without their names
-  bool has_rest = false;        // more may be given by position: *arguments
+  std::size_t count = 0;        // number of the names
+  std::size_t needed = 0;       // number of the first names that must be given
+  std::size_t by_position = 0;  // number of the first names that may be given by position
+  bool has_rest = false;        // more arguments may be given by position: *arguments
   bool has_others = false;      // others may be given by name: **keywords
   std::array<const char*, 10> names = {};
   std::array<PyObject*, 10> interned = {};  // the names as Python compares them
@@ -48,26 +48,26 @@ struct Signature {
 // Throws Error for an entry that the stub does not have, and PythonError.
 const Signature& signature_of(std::string_view owner, std::string_view name);
 
-// The arguments of a call as Python passes them.
+// The arguments of a call, as Python passes them.
 struct Passed {
   std::span<PyObject* const> positional;
   std::span<PyObject* const> named;
   PyObject* names = nullptr;  // a tuple, of `named`
 };
 
-// Parameters of these types take the arguments beyond the names of the signature.
+// Parameters of these types take the arguments that the signature does not name.
 using Rest = std::span<PyObject* const>;
 struct Others {
   Reference dict;  // null for none
 };
 
-// Reads arguments by the signature, whose names have as many places in `read`. Those that are not
-// given are null, and so is None for those that need not be. Throws TypeError for others than the
-// signature has, and InvalidArgument if one is missing.
+// Reads arguments by the signature; `read` has a place for each of its names. An argument that is
+// not given is null, and so is None for an optional one. Throws TypeError for arguments that the
+// signature does not have, and InvalidArgument if one is missing.
 void read_arguments(const Signature& signature, const Passed& passed, PyObject** read,
                     Others& others);
 
-// A PassedTuple is what constructors and tp_call get, as Passed.
+// A PassedTuple converts the arguments of constructors and tp_call to Passed.
 struct PassedTuple {
   PassedTuple(PyObject* arguments, PyObject* keywords);
 
@@ -97,7 +97,7 @@ template <typename Value>
 bool is_object(PyObject* object) noexcept {
   return PyObject_TypeCheck(object, type_of<Value>) != 0;
 }
-// Throws TypeError, which names `what`, the type, and that of the object.
+// Throws TypeError, which names `what`, the expected type, and the type of the object.
 [[noreturn]] void refuse_object(PyObject* object, const char* what, PyTypeObject* expected);
 template <typename Value>
 Value& expect_object(PyObject* object, const char* what) {
@@ -124,10 +124,10 @@ Reference new_object(Arguments&&... arguments) {
   return make_object<Value>(type_of<Value>, std::forward<Arguments>(arguments)...);
 }
 
-// ---- Functions: the lock is released where an object of the library does the work ----
+// ---- Functions: those of library objects run without the lock ----
 
-// A Receiver finds the object of the library in that of Python. Specialized for classes that other
-// values hold.
+// A Receiver finds the library's object in a Python object. Specialized for classes that are held
+// by other values.
 template <typename Class>
 struct Receiver {
   static constexpr bool kIsUnlocked = false;
@@ -158,7 +158,7 @@ requires requires {
 }
 auto parameters_of(Function) -> decltype(without_first(parameters_of(&Function::operator())));
 
-// Calls run(), and converts what it returns, with the lock.
+// Calls run(), and converts its result with the lock held.
 template <bool is_unlocked, typename Run>
 Reference converted(const Run& run) {
   const auto call = [&]() -> decltype(auto) {
@@ -213,8 +213,8 @@ std::tuple<Stored<P>...> arguments_for(TypeList<P...>, const Signature* signatur
   }
 }
 
-// An Entry is what Python calls of a function. The first parameter of a method is the object: a
-// Class& of a Receiver, or the PyObject* itself.
+// An Entry is the C function that Python calls for a function. The first parameter of a method is
+// the object: a Class& of a Receiver, or the PyObject* itself.
 template <auto function, bool has_self>
 struct Entry {
   static inline const Signature* signature = nullptr;
@@ -287,8 +287,9 @@ struct Method {
   const char* name = nullptr;
   void* called = nullptr;
   int flags = 0;
-  const Signature** signature = nullptr;  // where the entry wants its own; null: it reads none
-  std::size_t count = 0;                  // of its parameters
+  const Signature** signature = nullptr;  // the entry's pointer to its signature; null: it reads
+                                          // none
+  std::size_t count = 0;                  // number of its parameters
 };
 struct Property {
   const char* name;
@@ -329,9 +330,9 @@ PyType_Slot slot(int id) {
   return {id, reinterpret_cast<void*>(Entry<f, true>::call_unary)};
 }
 
-// A Type is what add_type() makes a type of.
+// A Type is the description from which add_type() makes a type.
 struct Type {
-  const char* name;  // with the module's; the module gets what is behind the last dot
+  const char* name;  // with the module's; the module gets the part after the last dot
   std::vector<Method> methods = {};
   std::vector<Property> properties = {};
   Method maker = {};
@@ -344,8 +345,8 @@ struct Type {
 PyTypeObject* add_type(PyObject* module, Type type, std::size_t bytes);
 void add_functions(PyObject* module, std::vector<Method> functions);
 
-// Values in which cycles may begin: visit(f) calls f(object) for each object that they own, which
-// may be null.
+// Values that may be part of reference cycles: visit(f) calls f(object) for each object that they
+// own, which may be null.
 template <typename Value>
 concept Collected = requires(const Value& value, void (*visit)(PyObject*)) {
   value.visit(visit);

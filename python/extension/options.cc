@@ -57,7 +57,7 @@ struct Caster<AxisOptions> : CasterOfOptions<AxisOptions> {};
 
 namespace {
 
-// ---- One option of each struct; these return false for a name that the struct does not have ----
+// ---- One option of each struct; these return false for names that the struct does not have ----
 
 #define CGTREE_READ(type, member, python, c) CGTREE_READ_##type(member, #python)
 #define CGTREE_READ_Count CGTREE_READ_VALUE
@@ -89,7 +89,7 @@ CGTREE_DEFINE_READER(InputOptions, CGTREE_INPUT_OPTIONS)
 CGTREE_DEFINE_READER(OutputOptions, CGTREE_OUTPUT_OPTIONS)
 CGTREE_DEFINE_READER(AxisOptions, CGTREE_AXIS_OPTIONS)
 
-// Of a context and its extensions.
+// Options of a context and its extensions.
 template <typename... Options>
 bool read_option(std::string_view name, PyObject* value, std::tuple<Options...>& options) {
   const auto read = [&](auto&... each) { return (read_option(name, value, each) || ...); };

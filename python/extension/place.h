@@ -1,4 +1,4 @@
-// Where a tensor of PyTorch's lies, read from PyTorch's own words.
+// The position of a PyTorch tensor in memory, read from PyTorch's own words.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace cgtree::python {
 
-// A Place says where a static tensor lies and what it is: the memory of its storage, and the words
-// of the tensor from its sizes to its dispatch keys. Among these are rank, sizes, strides, the
-// first element, the element type, the device, and the conjugate and negative bits.
+// A Place identifies a static tensor: the memory of its storage, and the words of the tensor from
+// its sizes to its dispatch keys. These words include rank, sizes, strides, the first element, the
+// element type, the device, and the conjugate and negative bits.
 struct Place {
   static constexpr std::size_t kWords = 16;
 
-  // These are compared before they are used: the loads of one need not wait for those of another.
+  // These are compared before they are used: their loads need not wait for one another.
   PyObject* object = nullptr;  // null: the place is not known
   const std::byte* tensor = nullptr;
   const void* storage = nullptr;
@@ -24,9 +24,9 @@ struct Place {
   std::array<std::uint64_t, kWords> words{};
 };
 
-// A PlaceReader reads the Place of a tensor from PyTorch's own words, which takes a tenth of the
-// time of the exchange API. Offsets are bytes from the beginning of the object that holds the word;
-// the library probes for them, and leaves `implementation` negative if they are not as expected.
+// A PlaceReader reads the Place of a tensor from PyTorch's own words, in a tenth of the time of the
+// exchange API. Offsets are in bytes from the beginning of the object with the word; the library
+// probes for them, and leaves `implementation` negative if they are not as expected.
 struct PlaceReader {
   static constexpr std::int64_t kInlineRank = 5;  // more axes lie outside of the tensor
 
@@ -41,7 +41,7 @@ struct PlaceReader {
 
   // The next three require: the reader is usable, and the object is a tensor of PyTorch's.
 
-  // Returns an unknown place for a tensor whose words do not say all.
+  // Returns an unknown place for a tensor whose words do not describe it fully.
   Place read(PyObject* object) const noexcept {
     const auto* const tensor = at<const std::byte*>(object, implementation);
     const void* const memory = at<const void*>(tensor, storage);
@@ -51,7 +51,7 @@ struct PlaceReader {
     return place;
   }
 
-  // Returns whether the tensor lies there, and is as it was then. Requires: the place is known.
+  // Returns whether the tensor is at the place, and unchanged since. Requires: the place is known.
   bool is_at(PyObject* object, const Place& place) const noexcept {
     if (at<const std::byte*>(object, implementation) != place.tensor) return false;
     if (at<const void*>(place.tensor, storage) != place.storage) return false;
@@ -63,7 +63,7 @@ struct PlaceReader {
     return differences == 0;
   }
 
-  // Has the processor load what is_at() reads of a tensor that is still there.
+  // Prefetches the words that is_at() reads of an unmoved tensor.
   void prefetch(const Place& place) const noexcept {
     if (place.object == nullptr) return;
     const std::byte* const words = words_of(place.tensor);

@@ -18,7 +18,8 @@ namespace {
 struct WatchHolder {
   std::shared_ptr<ProgressWatch> watch;
 
-  // Python runs while the watch ends, because its thread may be about to call a function of it.
+  // Python runs while the watch ends, because the watch's thread may be about to call a Python
+  // function.
   void end() {
     const GilRelease released;
     watch.reset();
@@ -37,7 +38,7 @@ struct Receiver<ProgressWatch> {
 
 namespace {
 
-// An exception of the function is printed, like that of a destructor.
+// An exception of the function is printed, as Python does for a destructor's.
 void tell(PyObject* function, const std::string& text) {
   const GilAcquire gil;
   try {

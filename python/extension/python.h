@@ -43,12 +43,12 @@ class Reference {
 };
 
 namespace detail {
-// It belongs to the process, as the interpreter does.
+// Belongs to the process, as the interpreter does.
 inline std::atomic<bool> g_is_ending{false};
 }  // namespace detail
 
 // Returns false once the interpreter has begun to end. From then on objects are leaked, because no
-// thread may take the lock any more.
+// thread may take the lock.
 inline bool interpreter_is_alive() noexcept {
   return !detail::g_is_ending.load(std::memory_order_acquire) && Py_IsInitialized() != 0;
 }
@@ -57,11 +57,11 @@ inline void interpreter_ends() noexcept {
   detail::g_is_ending.store(true, std::memory_order_release);
 }
 
-// Returns what run() returns, which takes the lock. Once the interpreter has ended, a thread that
-// is still there, a daemon, does not get the lock: before Python 3.14 it is ended with
-// pthread_exit(), whose unwinding no C++ frame above expects, so that the process would abort.
-// From 3.14 on such a thread hangs, and here it hangs in all versions. A destructor sees the
-// unwinding with each C++ library, of which only one has a type to catch.
+// Returns the result of run(), which takes the lock. After the end of the interpreter a remaining
+// thread, a daemon, cannot take the lock: Python before 3.14 ends the thread with pthread_exit(),
+// which unwinds through C++ frames and aborts the process. From 3.14 on this thread hangs, and here
+// it hangs in all versions. A destructor notices the unwinding with every C++ library; only one
+// library has a type to catch.
 template <typename Run>
 auto or_hang(Run run) {
   struct Hang {
@@ -76,8 +76,8 @@ auto or_hang(Run run) {
   return result;
 }
 
-// While a GilRelease lives, other threads run Python. A thread that waits, for a context too, must
-// not have the lock: what it waits for may need the lock. Requires: the GIL.
+// While a GilRelease lives, other threads run Python. A thread that waits, even for a context, must
+// release the lock, because the other thread may need it. Requires: the GIL.
 class GilRelease {
  public:
   GilRelease() noexcept : state_(PyEval_SaveThread()) {}
@@ -107,15 +107,15 @@ class GilAcquire {
   PyGILState_STATE state_;
 };
 
-// Calls run() while other threads run Python, and returns what it returns. Requires: the GIL.
+// Calls run() while other threads run Python, and returns its result. Requires: the GIL.
 template <typename Run>
 decltype(auto) without_gil(Run run) {
   const GilRelease released;
   return run();
 }
 
-// Ends a value while other threads run Python, because its end may wait for the device. Once the
-// interpreter has ended, the value is leaked. Requires: the GIL.
+// Destroys a value while other threads run Python, because its destructor may wait for the device.
+// Once the interpreter has ended, the value is leaked. Requires: the GIL.
 template <typename Value>
 void end_without_gil(Value value) {
   if (!interpreter_is_alive()) {
@@ -126,8 +126,8 @@ void end_without_gil(Value value) {
   const Value last = std::move(value);
 }
 
-// While a NoCollection lives, the cycle collector does not run if `is_wanted`. What it would
-// release, such as another context, synchronizes and frees memory, which would invalidate the
+// While a NoCollection lives, the cycle collector does not run if `is_wanted`. Objects that it
+// releases, such as another context, synchronize and free memory: this would invalidate the
 // thread's capture, and is not permitted in host functions. Requires: the GIL.
 class NoCollection {
  public:

@@ -1,5 +1,5 @@
-// The Python type cgtree._cgtree.RecentCalls: the FlatCalls of one graph that were used last, and
-// its calls by a function with these inputs as arguments.
+// The Python type cgtree._cgtree.RecentCalls: the last used FlatCalls of one graph, and calls by a
+// function with the graph's inputs as arguments.
 #include <cstddef>
 #include <optional>
 #include <tuple>
@@ -14,8 +14,8 @@
 namespace cgtree::python {
 namespace {
 
-// A Path says how the arguments of a function become the inputs of the graph, and the results of
-// the graph those of the function.
+// A Path maps the arguments of a function to the inputs of the graph, and the results of the graph
+// to those of the function.
 struct Path {
   std::size_t arguments = 0;
   std::vector<std::int64_t> inputs;  // the argument of each input; empty: in the same order
@@ -24,8 +24,8 @@ struct Path {
 };
 
 struct RecentCalls {
-  std::vector<Reference> calls;  // the last one first
-  Reference function;            // makes the call if none of them does
+  std::vector<Reference> calls;  // the most recent first
+  Reference function;            // makes the call if no FlatCall fits
   std::optional<Path> path;
 
   template <typename Visit>
@@ -40,7 +40,7 @@ bool is_no(const Reference& result) {
   return result.get() == Py_NotImplemented;
 }
 
-// Asks each in turn with ask(call). What runs meanwhile may change the list.
+// Calls ask(call) for each in turn. Code that runs meanwhile may change the list.
 template <typename Ask>
 Reference first_of(const RecentCalls& recent, const Ask& ask) {
   for (std::size_t i = 0; i < recent.calls.size(); ++i) {

@@ -1,4 +1,4 @@
-// Reads what Python functions return, and makes the same of tensors.
+// Reads results of Python functions, and makes results of the same form from tensors.
 #include "python/extension/results.h"
 
 #include <utility>

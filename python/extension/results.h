@@ -11,15 +11,15 @@
 
 namespace cgtree::python {
 
-// The form of what a function returns, which replays and other bodies must return too.
+// The form of a function's result, which replays and other bodies must return too.
 enum class ResultKind { kUnknown, kNone, kTensor, kTuple, kList };
 
-// Reads the result of `who`, and notes its kind. Throws TypeError for items that are no
-// tensors, and InvalidArgument for another result, and for one of another kind than that which is
-// known; `why` says why that must not be.
+// Reads the result of the function named `who`, and notes its kind. Throws TypeError for items that
+// are not tensors, and InvalidArgument for another result, and for a kind other than the known one;
+// `why` is the reason in the message.
 std::vector<Tensor> read_result(PyObject* result, std::string_view who, ResultKind& kind,
                                 std::string_view why);
-// Returns the tensors in the form of this kind; none of an unknown one is None.
+// Returns the tensors in the form of this kind; no tensors of an unknown kind are None.
 Reference results_of(ResultKind kind, std::span<Tensor> tensors);
 
 }  // namespace cgtree::python

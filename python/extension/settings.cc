@@ -37,7 +37,7 @@ bool visit_value(const Getter& getter, const Visit& visit) {
   return true;
 }
 
-// Returns the bits by which the thread flushes denormals to zero, and takes them for zeros.
+// Returns the bits by which the thread flushes denormals to zero, and reads them as zero.
 std::uint64_t denormals() noexcept {
 #ifdef __x86_64__
   constexpr unsigned kFlush = 0x8000;
@@ -48,7 +48,7 @@ std::uint64_t denormals() noexcept {
 #endif
 }
 
-// Of tuples (function, object, first, second, bytes).
+// Makes Settings of tuples (function, object, first, second, bytes).
 Settings make(const std::vector<std::tuple<Word, Word, int, int, std::size_t>>& given) {
   std::vector<Getter> getters;
   for (const auto& [function, object, first, second, bytes] : given)

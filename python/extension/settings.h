@@ -10,9 +10,9 @@
 
 namespace cgtree::python {
 
-// A Getter is a function of the library that takes an object of the library's and two numbers, of
-// which it may ignore any, and returns `bytes` bytes. Above 16 it writes them where its first
-// argument points, as functions of C++ return large objects.
+// A Getter is a function of the library that takes one of the library's objects and two numbers,
+// which it may ignore, and returns `bytes` bytes. Above 16 bytes it writes them to its first
+// argument's address, as C++ functions return large objects.
 struct Getter {
   std::uintptr_t function = 0;
   std::uintptr_t object = 0;
@@ -30,7 +30,8 @@ class Settings {
 
   // Returns the values of all settings, and how the thread's floating point treats denormals.
   std::vector<std::uint64_t> read() const;
-  // Returns whether the values are these. Requires: they come from read() of this object.
+  // Returns whether the settings have these values. Requires: the values come from read() of this
+  // object.
   bool are(std::span<const std::uint64_t> values) const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// The table of signatures, arguments by them, and the tables that Python reads.
+// The table of signatures, the arguments read by them, and the tables that Python reads.
 
 #include <algorithm>
 #include <memory>
@@ -16,7 +16,7 @@ Signature signatures[] = {
 #include "python/signatures.inc"
 };
 
-// Compares names by address first: those of most calls are interned.
+// Compares names by address first: most calls have interned names.
 std::size_t index_of(const Signature& signature, PyObject* name) {
   const auto* const names = signature.interned.begin();
   const auto* const end = names + signature.count;
@@ -28,7 +28,7 @@ std::size_t index_of(const Signature& signature, PyObject* name) {
   return static_cast<std::size_t>(found - names);
 }
 
-// Returns the signature, which the entry has from then on.
+// Sets the signature of an entry, and returns it.
 const Signature& bind_signature(const Method& method, const Signature& signature) {
   if (method.signature == nullptr) return signature;
   if (signature.count != method.count) {

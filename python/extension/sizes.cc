@@ -1,5 +1,5 @@
-// Histograms, suggested buckets and precapture. Callbacks run with the lock, and what they raise
-// leaves the call unchanged.
+// Histograms, suggested buckets and precapture. Callbacks run with the lock held, and their errors
+// leave the call unchanged.
 #include "python/extension/context.h"
 
 #include <array>
@@ -54,7 +54,7 @@ Reference dict_of(const PrecaptureReport& report) {
                   report.graph_bytes, "seconds", seconds(report.time), "text", to_string(report));
 }
 
-// None among the values of a key means those of the options.
+// None among the values of a key means the values of the options.
 using ValuesOfKey = std::vector<std::pair<std::string, std::optional<KeyValues>>>;
 
 // Callbacks calls the Python functions of one precapture, on its thread, which has released the
@@ -142,7 +142,7 @@ Reference precapture_of(Compiled& compiled, Callable make_inputs, PyObject* size
   options.max_time = max_time.value_or(options.max_time);
   options.held_outputs = held_outputs.value_or(options.held_outputs);
   const Bound bound = python::bound(compiled);
-  // Another thread may close it meanwhile.
+  // Another thread may close the context meanwhile.
   const std::shared_ptr<Context> context =
       (bound.kept != nullptr ? bound.kept : compiled.context)->open();
   Callbacks callbacks(*context, make_inputs.object, progress ? progress->object : nullptr);

@@ -1,5 +1,5 @@
-// The Python type cgtree.Steps, which puts begin() and end() around the work of an engine, breaks
-// of steps, and values that are passed by value.
+// The Python type cgtree.Steps, which puts begin() and end() around the work of an engine; breaks
+// of steps; and values passed by value.
 #include "cgtree/steps.h"
 
 #include <cstddef>
@@ -29,18 +29,18 @@
 namespace cgtree::python {
 namespace {
 
-// PythonSteps are Steps with the step that is open.
+// PythonSteps are Steps with their open step.
 struct PythonSteps {
   std::shared_ptr<ContextState> context;
   std::unique_ptr<Steps> steps;
   std::vector<std::size_t> host_bytes;  // by binding
   std::optional<Step> open;
-  std::thread::id thread;  // on which it was begun
-  // Of the open step: what it was given, and the bytes of its step blocks.
+  std::thread::id thread;  // began the open step
+  // The arguments of the open step, and the bytes of its step blocks.
   std::vector<Tensor> tensors;
   std::vector<std::string> blocks;
 
-  // The step ends first.
+  // The step ends before its arguments.
   void end() { end_without_gil(std::pair(std::move(steps), std::exchange(open, std::nullopt))); }
 };
 
@@ -130,7 +130,7 @@ std::vector<Binding> bindings_of(PythonSteps& steps, PyObject* objects, StreamRe
   return bindings;
 }
 
-// Returns use(bindings, stream) of a call.
+// Returns use(bindings, stream) for a call with these arguments.
 template <typename Use>
 auto use_call(PythonSteps& steps, PyObject* given, PyObject* stream, const Use& use) {
   if (steps.open) {

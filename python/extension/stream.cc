@@ -18,7 +18,7 @@ namespace cgtree::python {
 namespace {
 
 struct StreamState {
-  StreamRef stream;                    // names none once it was closed
+  StreamRef stream;                    // null once it was closed
   std::shared_ptr<const void> keeper;  // keeps the owner of the stream; may be null
   std::shared_ptr<const Stream> own;   // null unless it was made here
   std::vector<std::pair<std::thread::id, std::unique_ptr<StreamScope>>> open;
@@ -28,9 +28,9 @@ struct StreamState {
     if (!stream) throw InvalidArgument("this stream was closed: make another");
     return stream;
   }
-  // Lets go of the stream. A foreign stream may be destroyed by that, so contexts leave it.
+  // Releases the stream. This may destroy a foreign stream, so contexts stop using it.
   void end() {
-    // A scope of another thread stays current there: it is not this thread's to end.
+    // A scope of another thread stays current there: this thread must not end it.
     for (auto& [thread, scope] : open)
       if (thread != std::this_thread::get_id()) (void)scope.release();
     const StreamRef last = std::exchange(stream, StreamRef());

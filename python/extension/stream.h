@@ -11,8 +11,8 @@ namespace cgtree::python {
 
 // Converts a cgtree.Stream, an integer (a cudaStream_t, 1 or 2), or a stream object of another
 // library with __cuda_stream__(), cuda_stream or ptr; null gives a null stream. Without a device,
-// others than a cgtree.Stream are taken to be of the best one. Throws InvalidArgument for a stream
-// that was closed or is on another device.
+// any other object than a cgtree.Stream is taken as a stream of the best device. Throws
+// InvalidArgument for a stream that was closed or is on another device.
 StreamRef to_stream(PyObject* object, std::optional<Device> device);
 // Returns a reference that keeps the stream alive.
 std::shared_ptr<const void> keep_stream(PyObject* object);

@@ -19,8 +19,8 @@ struct TensorObject {
   PyObject* weak_references;
 };
 
-// Tells whether this is the last handle of memory whose release may block, because a device or
-// another library is told of it.
+// Returns whether this is the last handle of memory whose release may block, because it calls a
+// device or another library.
 bool may_block(const Tensor& tensor) noexcept {
   return tensor.defined() && tensor.storage()->references() == 1 &&
          !tensor.storage()->may_be_invalidated();

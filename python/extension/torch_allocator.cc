@@ -1,6 +1,6 @@
 // The allocator that PyTorch calls: inside a step function it allocates from the pool of the
 // context, and elsewhere from a caching allocator over the segments that all contexts of the device
-// share. A table of all blocks, in shards, says where each block came from.
+// share. A sharded table of all blocks has the origin of each.
 //
 // Source of the two signatures: torch.cuda.memory.CUDAPluggableAllocator.
 #include "base/mutex.h"
@@ -34,21 +34,22 @@
 namespace cgtree::python {
 namespace {
 
-// The message of the last allocation of a thread that failed; PyTorch makes a RuntimeError of it.
+// The message of a thread's last failed allocation; PyTorch makes a RuntimeError of it.
 struct RanOut {
   std::optional<std::string> message;
 };
-// Says where step functions of a thread allocate. PyTorch may still allocate while the thread ends.
+// The place where step functions of a thread allocate. PyTorch may still allocate while the thread
+// ends.
 struct AllocatesFrom {
   bool steps = true;  // the pools of the step functions
 };
 
 struct Block {
-  Lease lease;                        // of a step function's pool; empty for everything else
-  DeviceAllocator* memory = nullptr;  // where everything else came from
+  Lease lease;                        // of a step function's pool; empty for other memory
+  DeviceAllocator* memory = nullptr;  // source of other memory
   std::size_t bytes = 0;
-  // Of the context whose step function made PyTorch's own pool grow. Its recordings may refer to
-  // the block as long as PyTorch has it.
+  // The declared memory of the context whose step function made PyTorch's own pool grow. Its
+  // recordings may refer to the block as long as PyTorch has the block.
   std::weak_ptr<DeclaredMemory> declared;
 };
 
@@ -61,7 +62,7 @@ std::string name_of(const void* block) {
 struct TorchMemory {
   std::atomic<DeviceType> type{DeviceType::kCuda};
 
-  // Threads that allocate at once seldom need the same shard.
+  // Threads that allocate at the same time seldom need the same shard.
   struct alignas(64) Shard {
     Mutex<LockRank::kTorchMemory> mutex;  // guards all below
     std::unordered_map<void*, Block> blocks;
@@ -73,7 +74,7 @@ struct TorchMemory {
     return shards[reinterpret_cast<std::uintptr_t>(block) * 0x9e3779b97f4a7c15 >> 58];
   }
 
-  // The memory that was asked for last is found without the lock.
+  // The memory of the last request is found without the lock.
   DeviceAllocator& memory_of(Device device) {
     DeviceAllocator* last = last_used.load(std::memory_order_acquire);
     if (last == nullptr || last->device() != device) {
@@ -88,7 +89,7 @@ struct TorchMemory {
 
  private:
   std::atomic<DeviceAllocator*> last_used{nullptr};
-  Mutex<LockRank::kTorchDevices> mutex;  // guards what is below, from which nothing is removed
+  Mutex<LockRank::kTorchDevices> mutex;  // guards the members below, from which nothing is removed
   std::map<Device, std::shared_ptr<DeviceAllocator>> devices;
 };
 
@@ -102,8 +103,8 @@ bool is_in_step(Device device) {
   return allocator != nullptr && of_thread<AllocatesFrom>().steps && allocator->device() == device;
 }
 
-// The null handle of PyTorch is the legacy stream of `device`. Another stream may be of another
-// device than that of a block: its identity says of which.
+// The null handle of PyTorch is the legacy stream of `device`. Another stream may belong to another
+// device than the block: its identity has the device.
 StreamRef from_handle(Device device, void* stream) {
   const auto handle = reinterpret_cast<std::uintptr_t>(stream);
   return StreamRef(device, handle == 0 ? StreamHandle::kLegacy : static_cast<StreamHandle>(handle));
@@ -167,7 +168,7 @@ void use(void* data, void* stream) {
   allocator->allocator().use(data, stream_id(from_handle(allocator->device(), stream)));
 }
 
-// Calls run() for PyTorch, which takes no exceptions of this function.
+// Calls run() for PyTorch, which must not get exceptions from this function.
 template <typename Run>
 void or_log(std::string_view function, const Run& run) {
   try {
@@ -184,7 +185,7 @@ void torch_options(std::optional<bool> use_steps, std::optional<Device> device) 
   if (device) torch_memory().type = device->type;
 }
 
-// The blocks and bytes in use, and the calls so far.
+// The blocks and bytes in use, and the number of allocations so far.
 Reference torch_statistics() {
   std::size_t blocks = 0, bytes = 0, of_steps = 0;
   std::uint64_t allocations = 0, from_steps = 0;

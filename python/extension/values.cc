@@ -108,7 +108,7 @@ std::string to_text(PyObject* object, const char* what) {
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(object, &size);
   if (text != nullptr) return {text, static_cast<std::size_t>(size)};
-  PyErr_Clear();  // it holds halves of characters
+  PyErr_Clear();  // it has halves of characters
   const Reference bytes = checked(PyUnicode_AsEncodedString(object, "utf-8", "backslashreplace"));
   return {PyBytes_AsString(bytes.get()), static_cast<std::size_t>(PyBytes_Size(bytes.get()))};
 }
@@ -184,7 +184,7 @@ DType to_dtype(PyObject* object) {
     text = find_attribute(object, "name");
     if (!text || !PyUnicode_Check(text.get())) text = find_attribute(object, "__name__");
     if (!text || !PyUnicode_Check(text.get())) {
-      // A dtype of PyTorch has no name but its text. The text of other objects may be of any
+      // The only name of a PyTorch dtype is its text. The text of other objects may be of any
       // length.
       const std::string type = type_name(object);
       text = type == "dtype" ? checked(PyObject_Str(object))
@@ -234,7 +234,7 @@ namespace {
 constexpr std::size_t kMaxText = 60;  // characters
 constexpr Py_ssize_t kMaxItems = 10;
 
-// Python refuses to print the longest integers. Objects of other types run code of their own.
+// Python refuses to print the longest integers. Objects of other types run their own code.
 std::string describe_item(PyObject* object) {
   const bool is_plain = object == Py_None || PyBool_Check(object) || PyLong_CheckExact(object) ||
                         PyFloat_CheckExact(object) || PyUnicode_CheckExact(object);
@@ -269,7 +269,7 @@ Reference from_bytes(std::span<const std::byte> bytes) {
 
 Reference from_integers(std::span<const std::int64_t> values, std::int64_t factor) {
   return new_tuple(values.size(), [&](std::size_t i) {
-    std::int64_t product = 0;  // no consumer accepts strides as large
+    std::int64_t product = 0;  // no consumer accepts strides this large
     if (__builtin_mul_overflow(values[i], factor, &product)) product = INT64_MAX;
     return checked(PyLong_FromLongLong(product));
   });

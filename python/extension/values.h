@@ -21,12 +21,12 @@
 
 namespace cgtree::python {
 
-// All functions throw PythonError for what Python refuses and InvalidArgument for what cgtree
-// refuses. `what` names the value in messages.
+// All functions throw PythonError for errors of Python and InvalidArgument for values that cgtree
+// refuses.
 
 // Reads an object that has __index__ and is not a bool.
 std::int64_t to_int64(PyObject* object, const char* what);
-// Reads an integer of 64 bits without a sign. The type is another one than that of counts.
+// Reads an integer of 64 bits without a sign. This type differs from that of counts.
 using Word = unsigned long long;
 Word to_address(PyObject* object, const char* what);
 std::string to_text(PyObject* object, const char* what);
@@ -41,11 +41,11 @@ struct Callable {
   PyObject* object = nullptr;
 };
 Callable to_callable(PyObject* object, const char* what);
-// Reads seconds. What is too long for a clock, also infinity, becomes the longest duration.
+// Reads seconds. A duration too long for a clock, also infinity, becomes the longest duration.
 std::chrono::microseconds to_microseconds(PyObject* seconds, const char* what);
 std::chrono::milliseconds to_milliseconds(PyObject* seconds, const char* what);  // rounded up
 // Returns the items of a sequence or iterable as a tuple. For a tuple or list it calls no methods
-// of its class.
+// of the class.
 Reference items_of(PyObject* sequence);
 // Returns the `count` items of a tuple or list. Throws InvalidArgument for more or fewer.
 Reference items_of(PyObject* sequence, const char* what, std::size_t count);
@@ -58,8 +58,8 @@ void for_each_item(PyObject* sequence, const Visit& visit) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(items.get()); ++i)
     visit(PyTuple_GetItem(items.get(), i));
 }
-// Calls visit(key, value) for each entry of a dict as it is now: to read a value may run code that
-// changes it.
+// Calls visit(key, value) for each entry of a dict as it is now: reading a value may run code that
+// changes the dict.
 template <typename Visit>
 void for_each_entry(PyObject* dict, const char* what, const Visit& visit) {
   const Reference copy = copy_of_dict(dict, what);
@@ -96,7 +96,7 @@ Device to_device(PyObject* object);
 // allocates from the pool; otherwise the device of the current stream, or the best device.
 std::optional<Device> device_for_empty(std::optional<Device> given);
 
-// Returns whether it is a type of integers that int64 has, too.
+// Returns whether the type has only integers that int64 has, too.
 inline bool has_integers(DType dtype) noexcept {
   return dtype > DType::kBool && dtype < DType::kUInt64;
 }
@@ -107,10 +107,10 @@ inline bool is_in_range(std::int64_t value, DType dtype) noexcept {
   const std::int64_t rest = bits >= 63 ? 0 : value >> bits;
   return rest == 0 || (is_signed && rest == -1);
 }
-// Returns nullopt for an object that is no integer of 64 bits, and for a bool.
+// Returns nullopt for an object that is not a 64-bit integer, and for a bool.
 std::optional<std::int64_t> find_int64(PyObject* object);
 bool is_tuple_or_list(PyObject* object);
-// Returns the value for a message, which is never long.
+// Returns a short text of the value for a message.
 std::string describe_value(PyObject* object);
 
 Reference from_text(std::string_view text);
@@ -122,8 +122,8 @@ Reference find_attribute(PyObject* object, const char* name);
 
 // ---- Casters: the conversion of an argument of each type, and of a result ----
 
-// Caster<T>::from(object, what) reads a value; Caster<T>::to(value) makes an object of one. Types
-// of other files have theirs there.
+// Caster<T>::from(object, what) reads a value; Caster<T>::to(value) makes an object from a value.
+// Types of other files have their casters there.
 template <typename T>
 struct Caster;
 template <auto read>
@@ -181,12 +181,12 @@ struct Caster<std::vector<T>> {
     return values;
   }
 };
-// Valid as long as the argument in which the object came.
+// Valid as long as the argument that passed the object.
 template <>
 struct Caster<PyObject*> {
   static PyObject* from(PyObject* object, const char*) { return object; }
 };
-// A tuple or list of as many items.
+// A tuple or list with one item for each type.
 template <typename... T>
 struct Caster<std::tuple<T...>> {
   static std::tuple<T...> from(PyObject* object, const char* what) {
@@ -225,7 +225,7 @@ Value to_choice(PyObject* object, const char* what,
   return choices[to_choice(object, what, names)].second;
 }
 
-// Returns the value of an argument that is null if it was not given: then T().
+// Returns the value of an argument; null, an argument that was not given, is T().
 template <typename T>
 T argument(PyObject* object, const char* what) {
   if constexpr (std::is_same_v<T, PyObject*>) {
