@@ -153,7 +153,7 @@ cgt_status cgt_function_learn(cgt_function function, const cgt_learn_options* op
   return guarded([&] {
     const cgt_learn_options given =
         read_struct(&required(options, "the options"), "cgt_learn_options");
-    // From here on, the user data is released whatever happens.
+    // From here on, the user data is released in any case.
     std::shared_ptr<void> kept = take_over(given.user, given.release);
     const auto pin = FunctionTable::pin(function);
     CompiledObject& object = pin->compiled();

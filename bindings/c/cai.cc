@@ -32,7 +32,7 @@ std::vector<std::int64_t> numbers(const std::int64_t* from, std::int32_t count,
 
 void check_fields(const cgt_cai& array) {
   check_flags(array.flags, kFlags, "cgt_cai");
-  // This comes before any array is read, because a wrong rank may exceed its length.
+  // This check comes before any array is read, because a wrong rank may exceed the array's length.
   if (array.ndim < 0 || array.ndim > Shape::kMaxRank) {
     refuse(array.ndim < 0 ? BoundaryFault::kWrongValue : BoundaryFault::kNotSupported,
            str_format("'ndim' is {}: expected 0 to {}", array.ndim,

@@ -8,9 +8,9 @@
 //     engine.forward(step.address(0), stream);
 //   }
 //
-// It consists of this header and libcgtree.so. bindings/c/c_api.h has the meaning of functions,
-// flags and options, and the rules for threads. Every failure is thrown as an Error. Each owner has
-// get(), which returns the handle for functions of c_api.h that have no counterpart here.
+// It consists of this header and libcgtree.so. bindings/c/c_api.h describes functions, flags and
+// options, and the rules for threads. Every failure is thrown as an Error. Each owner has get(),
+// which returns the handle for functions of c_api.h that have no counterpart here.
 #pragma once
 
 #include <array>
@@ -34,18 +34,17 @@
 
 namespace cgt {
 
-// A call has failed with a status that is not CGT_OK. what() is the library's message.
+// A call failed with a status that is not CGT_OK. what() is the library's message.
 class Error : public std::runtime_error {
  public:
-  // Takes the text of `last`, which is copied. check() throws it; code of callbacks may throw one
-  // to return its status.
+  // Copies the text of `last`. check() throws it; callbacks may throw one to return its status.
   Error(cgt_status status, const cgt_error& last)
       : std::runtime_error(last.message),
         status_(status),
         cuda_code_(last.cuda_code),
         capture_(last.capture) {}
 
-  // The status of the call, at least CGT_USER_STATUS if a step function has chosen it.
+  // The status of the call, at least CGT_USER_STATUS if a step function chose it.
   cgt_status status() const noexcept { return status_; }
   std::int32_t cuda_code() const noexcept { return cuda_code_; }  // 0: no device was involved
   // The state of the thread's current stream when the call failed.
@@ -79,15 +78,14 @@ template <typename T>
 class Span {
  public:
   Span() = default;
-  // Borrows the elements. A list in braces ends with the full expression, so a Span of one is for
-  // arguments alone.
+  // Borrows the elements. A list in braces ends with the full expression, so use a Span of a list
+  // only as an argument.
   Span(const T* data, std::size_t size) : data_(data), size_(size) {}
   Span(std::initializer_list<T> list) : Span(list.begin(), list.size()) {}
   template <typename Array, typename = decltype(std::data(std::declval<const Array&>()))>
   Span(const Array& array) : Span(std::data(array), std::size(array)) {}
 
-  // The next two are those of the array; data() is null for an empty Span that was made without
-  // one.
+  // The next two are those of the array; data() is null for an empty Span made without an array.
   const T* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
   // Requires: i < size().
@@ -120,9 +118,9 @@ class Owner {
   Handle handle_ = {};
 };
 
-// Returns the status of a callback that runs `code`. The text of an exception is told to the call:
-// the exception itself would lose it on the way through a library with another C++ library inside.
-// `thrown` receives an exception that is no Error.
+// Returns the status of a callback that runs `code`. The call gets the text of an exception: the
+// exception itself would lose it on the way through a library that contains another C++ library.
+// `thrown` receives an exception that is not an Error.
 template <typename Code>
 cgt_status status_of(const Code& code, std::exception_ptr* thrown = nullptr) {
   try {
@@ -137,7 +135,7 @@ cgt_status status_of(const Code& code, std::exception_ptr* thrown = nullptr) {
   }
 }
 
-// Returns the address of a stream that is given, and NULL for one that is left out.
+// Returns the address of a given stream, and NULL for the default stream.
 inline const cgt_stream* given(const cgt_stream& stream) noexcept {
   return stream.device.type == 0 ? nullptr : &stream;
 }
@@ -164,8 +162,8 @@ inline cgt_device best_device() {
   return detail::result(cgt_device_parse, "auto");
 }
 
-// A Stream is made and destroyed here. Streams of others are values: {device, native}. Where a
-// stream may be left out, it is the thread's current one, or else the context's.
+// A Stream is made and destroyed here. Streams of other libraries are values: {device, native}.
+// Without a stream argument, the thread's current stream is used, or else the context's.
 class Stream : public detail::Owner<cgt_stream, cgt_stream_destroy> {
  public:
   // A blocking stream is ordered with the legacy stream.
@@ -188,7 +186,7 @@ class StreamScope {
   ~StreamScope() { cgt_stream_pop(); }
 };
 
-// Returns the stream on which a step function has to launch its work. Throws outside of step
+// Returns the stream on which a step function must launch its work. Throws outside of step
 // functions, unless a stream is in scope.
 inline cgt_stream current_stream() {
   return detail::result(cgt_current_stream);
@@ -206,7 +204,7 @@ class TensorRef {
 
   // The handle, which stays where it is owned.
   cgt_tensor get() const noexcept { return handle_; }
-  // Returns the layout and the place of the data. Its pointers are valid as long as the handle.
+  // Returns the layout and the address of the data. Its pointers are valid as long as the handle.
   cgt_tensor_info info() const {
     auto info = sized<cgt_tensor_info>();
     check(cgt_tensor_describe(handle_, &info));
@@ -218,7 +216,7 @@ class TensorRef {
   T* data() const {
     return static_cast<T*>(info().data);
   }
-  // The next two wait for the copy. Requires: the tensor is dense, and has so many elements of this
+  // The next two wait for the copy. Requires: the tensor is dense, with so many elements of this
   // type.
   template <typename T>
   void copy_from_host(Span<T> values) const {
@@ -246,7 +244,7 @@ class TensorRef {
   cgt_tensor handle_;
 };
 
-// A Tensor owns a handle, and may be moved. It is null if it was made from nothing or moved from.
+// A Tensor owns a handle, and may be moved. It is null if it was default-constructed or moved from.
 class Tensor : public TensorRef {
  public:
   Tensor() noexcept : TensorRef(nullptr) {}
@@ -259,7 +257,7 @@ class Tensor : public TensorRef {
   }
   ~Tensor() { cgt_tensor_destroy(handle_); }
 
-  // Gives the handle up, as the outputs of a step function are.
+  // Gives up the handle, for the outputs of a step function.
   cgt_tensor release() noexcept { return std::exchange(handle_, nullptr); }
 };
 
@@ -300,9 +298,9 @@ Tensor step_block(const T& value) {
   return Tensor(detail::result(cgt_tensor_by_value, CGT_UINT8, 1, &bytes, &value));
 }
 
-// Makes a tensor of the caller's device memory, dense and row-major. `stream` is the one of the
-// first use; the caller orders the contents before it. The memory is kept alive by `owner`, or else
-// by the caller for as long as the tensor may be used.
+// Makes a tensor of the caller's device memory, dense and row-major. `stream` is the stream of the
+// first use; the caller orders earlier work on the contents. The memory is kept alive by `owner`,
+// or else by the caller for as long as the tensor may be used.
 inline Tensor import_tensor(void* data, Span<std::int64_t> shape, cgt_dtype dtype,
                             cgt_stream stream, std::shared_ptr<void> owner = nullptr) {
   auto array = sized<cgt_cai>();
@@ -331,8 +329,7 @@ class ProgressWatch : public detail::Owner<cgt_progress_watch, cgt_progress_watc
   explicit ProgressWatch(const cgt_progress_options* options = nullptr)
       : Owner(detail::result(cgt_progress_watch_create, options)) {}
 
-  // The next two say how far the replays have come that have not ended, as text and as JSON. Any
-  // thread.
+  // The next two return the progress of unfinished replays, as text and as JSON. Any thread.
   std::string report() const { return detail::result(cgt_progress_watch_report, get()); }
   std::string report_json() const { return detail::result(cgt_progress_watch_json, get()); }
 };
@@ -344,8 +341,8 @@ class Context : public detail::Owner<cgt_context, cgt_context_destroy> {
   explicit Context(cgt_device device, const cgt_context_options* options = nullptr)
       : Owner(detail::result(cgt_context_create, device, options)) {}
 
-  // The next nine are the functions of c_api.h with their names. Those that drop or free return how
-  // much.
+  // The next nine are the functions of c_api.h with their names. Functions that drop or free return
+  // the amount.
   void mark_step() const { check(cgt_context_mark_step(get())); }
   void keep(const Tensor& output) const { check(cgt_tensor_keep(output.get(), get())); }
   void declare(const char* name, const void* address, std::size_t bytes) const {
@@ -428,11 +425,10 @@ static_assert(sizeof(KeyPart) == sizeof(cgt_key_part), "an array of one is one o
 
 // ---- Step functions -----------------------------------------------------------------------------
 
-// A FunctionHandle is the base of a Function and of Steps. Any thread may call what it has.
+// A FunctionHandle is the base of a Function and of Steps. Any thread may call its functions.
 class FunctionHandle : public detail::Owner<cgt_function, cgt_function_destroy> {
  public:
-  // The outcome of the last call that has ended, CGT_FAILED for a step that was left; CGT_NO_CALL
-  // before the first one.
+  // The outcome of the last ended call, CGT_FAILED for an abandoned step, or CGT_NO_CALL.
   cgt_outcome last_outcome() const {
     cgt_outcome outcome = 0;
     check(cgt_function_last_outcome(get(), &outcome, nullptr));
@@ -482,9 +478,9 @@ struct Results<std::array<Tensor, count>> {
 }  // namespace detail
 
 // A Function is a step function of a context: a callable that takes Span<TensorRef> and returns a
-// Tensor, or a std::array<Tensor, outputs>. It is kept until the context and calls are done with
-// it. An Error that leaves it is thrown by its call with the same status; another exception is
-// thrown there as an Error with CGT_STEP_THREW and its text.
+// Tensor, or a std::array<Tensor, outputs>. It is kept until the context and all calls are done
+// with it. Its call throws an Error that leaves it with the same status; another exception becomes
+// an Error with CGT_STEP_THREW and its text.
 template <std::size_t outputs = 1>
 class Function : public FunctionHandle {
  public:
@@ -501,7 +497,7 @@ class Function : public FunctionHandle {
   Result operator()(const Inputs&... inputs) const {
     return keyed({}, inputs...);
   }
-  // The same as a call with a key.
+  // A call with a key.
   template <typename... Inputs>
   Result keyed(Span<KeyPart> key, const Inputs&... inputs) const {
     const cgt_tensor given[] = {TensorRef(inputs).get()..., nullptr};
@@ -513,7 +509,7 @@ class Function : public FunctionHandle {
     check(cgt_call_keyed(get(), key.data(), key.size(), inputs, count, nullptr, 0, made, outputs));
     return detail::Results<Result>::take(made);
   }
-  // Returns the outcome that such a call would have now, and why, as lines of text.
+  // Returns the outcome of such a call if it were made now, and the reason, as lines of text.
   std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::result(cgt_function_explain, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
@@ -567,7 +563,7 @@ struct Binding : cgt_binding {
 };
 static_assert(sizeof(Binding) == sizeof(cgt_binding), "an array of one is one of the other");
 
-// A Step is one call. Destroyed while must_run(), it has not happened. Requires: its Steps live.
+// A Step is one call. A Step destroyed while must_run() has no effect. Requires: its Steps live.
 class Step {
  public:
   Step(Step&& other) noexcept
@@ -581,16 +577,16 @@ class Step {
     if (must_run()) cgt_step_leave(steps_);
   }
 
-  // Whether the caller must enqueue the work and then call end().
+  // True if the caller must enqueue the work and then call end().
   bool must_run() const noexcept { return must_run_ != 0; }
   // Returns the address of binding `i` for the work. Throws std::logic_error unless must_run().
   void* address(std::size_t i) const {
     check_open("address()");
     return detail::result(cgt_step_address, steps_, i);
   }
-  // If it throws, the call has ended, unless it is on another thread than begin(), or inside a
-  // function that the step has called. Throws std::logic_error if there is nothing to end: another
-  // step may be open by now, which is not this one's to end.
+  // If it throws, the call has ended, except on another thread than begin(), and inside a function
+  // that the step calls. Throws std::logic_error if there is nothing to end: another step may be
+  // open by now, which this one must not end.
   void end() {
     check_open("end()");
     check(cgt_step_end(steps_, &must_run_));
@@ -617,7 +613,7 @@ class Steps : public FunctionHandle {
         cgt_capture_mode mode = CGT_CAPTURE_MODE_THREAD_LOCAL)
       : FunctionHandle(make(context, name, options.get(), mode)) {}
 
-  // Begins a call, or replays it. One step may be open at a time. If this throws, none is.
+  // Begins a call, or replays it. At most one step is open at a time. If this throws, none is open.
   Step begin(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
     return Step(get(), detail::result(cgt_step_begin, get(), key.data(), key.size(),
                                       bindings.data(), bindings.size(), detail::given(stream)));
@@ -626,13 +622,13 @@ class Steps : public FunctionHandle {
   std::size_t invalidate(const void* address, std::size_t bytes) const {
     return detail::result(cgt_steps_invalidate, get(), address, bytes);
   }
-  // Returns the outcome that such a call would have now, and why, as lines of text.
+  // Returns the outcome of such a call if it were made now, and the reason, as lines of text.
   std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
     return detail::result(cgt_steps_explain, get(), key.data(), key.size(), bindings.data(),
                           bindings.size());
   }
-  // The next two look at the recording of such a call, and return lines of text; see c_api.h.
-  // Captures work(addresses), where addresses[i] is that of binding `i`.
+  // The next two look at the recording of such a call, and return lines of text; see c_api.h. The
+  // second captures work(addresses), where addresses[i] is that of binding `i`.
   std::string inspect(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
     return detail::result(cgt_steps_inspect, get(), key.data(), key.size(), bindings.data(),
                           bindings.size(), detail::given(stream));
@@ -657,8 +653,7 @@ class Steps : public FunctionHandle {
 
 // ---- Eager breaks -------------------------------------------------------------------------------
 
-// The values of the present call that are passed by value. Valid while the function of the break
-// runs.
+// The by-value inputs or bindings of the present call. Valid while the function of the break runs.
 class StepValues {
  public:
   // Borrows the values, which are those of the callback.
@@ -693,7 +688,7 @@ inline void refuse_capture(const std::string& why) {
   check(cgt_refuse_capture(why.c_str()));
 }
 
-// Returns what the function returns, an int64_t, now and before each replay; see cgt_decide(). The
+// Returns the function's result, an int64_t, now and before each replay; see cgt_decide(). The
 // function is copied, and must not throw.
 template <typename Ask>
 std::int64_t decide(const std::string& name, Ask ask) {
@@ -750,9 +745,9 @@ class GeneratorRef {
 
 // ---- Branches and loops -------------------------------------------------------------------------
 
-// What the body of a loop returns that hands out rows.
+// The result of the body of a loop that hands out rows.
 struct LoopRound {
-  Tensor goes_on;  // the flag, as of loop()
+  Tensor goes_on;  // the flag, as for loop()
   Tensor row;      // contiguous; a multiple of 4 bytes, at most those of the LoopStream's rows
 };
 
@@ -779,13 +774,13 @@ struct Results<LoopRound> {
   }
 };
 
-// A LambdaBody is a callable as a body of c_api.h. It borrows both.
+// A LambdaBody is a callable as a body of c_api.h. It borrows the callable and `thrown`.
 template <typename Lambda>
 struct LambdaBody {
   using Result = std::invoke_result_t<Lambda&>;
 
   Lambda& lambda;
-  std::exception_ptr& thrown;  // receives what leaves the lambda and is no Error
+  std::exception_ptr& thrown;  // receives an exception of the lambda that is not an Error
 
   static cgt_status enqueue(void* user, cgt_tensor* results, std::size_t) {
     const LambdaBody& self = *static_cast<const LambdaBody*>(user);
@@ -802,7 +797,7 @@ struct LambdaBody {
   cgt_body get() { return {enqueue, this}; }
 };
 
-// Calls function(bodies), and throws what a lambda has thrown, or Error for another failure.
+// Calls function(bodies), and throws the exception of a lambda, or Error for another failure.
 template <typename Function, typename... Lambdas>
 void with_bodies(const Function& function, Lambdas&... lambdas) {
   std::exception_ptr thrown;
@@ -829,10 +824,9 @@ auto results_of(const Function& function, First& first, Others&... others) {
 
 }  // namespace detail
 
-// The next four are cgt_branch() and cgt_choose() with callables, which return nothing, a Tensor or
-// a std::array of them, all the same; a branch may lack its second way if it returns nothing. They
-// throw what a callable throws. The generators that bodies may draw from stand in front of the
-// callables.
+// The next four are cgt_branch() and cgt_choose() with callables, which all return nothing, a
+// Tensor, or a std::array of them; a branch without results may lack its second body. They throw
+// exceptions of a callable. The generators that bodies may draw from come before the callables.
 //
 //   cgt::branch(predicate, [&] { update(x); }, [&] { reset(x); });
 //   cgt::Tensor y = cgt::choose(index, [&] { return small(x); }, [&] { return large(x); });
@@ -869,7 +863,7 @@ auto choose(TensorRef index, First&& first, Others&&... others) {
 }
 
 // The next two are cgt_loop() with a callable, which returns the flag: a Tensor, or a TensorRef of
-// one that lives longer. They return the number of rounds, and throw as branch().
+// a tensor that lives longer. They return the number of rounds, and throw as branch().
 template <typename Body>
 Tensor loop(std::int64_t max_rounds, Span<GeneratorRef> generators, Body&& body) {
   cgt_tensor rounds = nullptr;
@@ -886,7 +880,7 @@ Tensor loop(std::int64_t max_rounds, Body&& body) {
   return loop(max_rounds, {}, body);
 }
 
-// A LoopStream holds rows that a loop hands out while it runs, one for each round; see
+// A LoopStream holds rows that a loop hands out while it runs, one row for each round; see
 // cgt_loop_stream_create(). Loops of one LoopStream must not run at the same time.
 //
 //   std::vector<std::int32_t> ids(rows);
@@ -903,8 +897,8 @@ class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy
       : Owner(detail::result(cgt_loop_stream_create, device, row_bytes, rows)) {}
 
   // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
-  // nothing if there is none by then. Throws if rows were lost, and goes on with the oldest one
-  // that is left; and for a row that is larger than `bytes`, which remains. One thread at a time.
+  // nothing if there is no row by then. Throws if rows were lost, and continues with the oldest row
+  // that is left; throws for a row larger than `bytes`, which stays. One thread at a time.
   std::optional<cgt_loop_row> next(void* to, std::size_t bytes,
                                    std::chrono::microseconds limit) const {
     auto row = sized<cgt_loop_row>();
@@ -913,8 +907,8 @@ class LoopStream : public detail::Owner<cgt_loop_stream, cgt_loop_stream_destroy
     if (row.loop == 0) return std::nullopt;
     return row;
   }
-  // The loop of the row that is next ends with the round that it is in, or, if it has not begun,
-  // with its first one. Any thread.
+  // Ends the loop of the next row with its present round, or if it has not begun, with its first.
+  // Any thread.
   void stop() const { check(cgt_loop_stream_stop(get())); }
 };
 

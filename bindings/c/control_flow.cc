@@ -55,7 +55,7 @@ std::vector<Tensor> choose_of(const Tensor& index, std::span<const Enqueue> bodi
   return {};
 }
 
-// Returns null for null. Of the results, make() makes what loop() wants of a body.
+// Returns null for null. make() converts the results of a body to those that loop() expects.
 template <typename Round, typename Make>
 std::function<Round()> round_of(Enqueue enqueue, const Make& make) {
   if (!enqueue) return nullptr;
@@ -79,7 +79,7 @@ using namespace cgtree::capi;
 
 extern "C" {
 
-// The next two keep the tensor that says which way to go: a body may destroy its handle.
+// The next two keep the predicate or index alive: a body may destroy its handle.
 
 cgt_status cgt_branch(cgt_tensor predicate, const cgt_body* then, const cgt_body* otherwise,
                       const cgt_generator* generators, size_t generator_count, cgt_tensor* results,

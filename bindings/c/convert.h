@@ -28,8 +28,8 @@
 
 namespace cgtree::capi {
 
-// Returns the enumerator of a number in C, where the first one has the number `first`. Throws
-// InvalidArgument for another number; `c_last` is the name of the last one in C.
+// Returns the enumerator for a number in C; the first enumerator has the number `first`. Throws
+// InvalidArgument for another number; `c_last` is the name of the last constant in C.
 template <typename Enum>
 Enum choice_of_c(std::int32_t given, Enum last, std::string_view option, std::string_view c_last,
                  std::int32_t first = 0) {
@@ -49,7 +49,7 @@ static_assert(CGT_CAPTURE_MODE_RELAXED == static_cast<int>(CaptureMode::kRelaxed
 static_assert(CGT_REPLAYED == static_cast<int>(Outcome::kReplay) + 1);
 static_assert(CGT_FAILED == static_cast<int>(Outcome::kThrow) + 1);
 
-// The next two convert types. The number of a type is one more in C, so that 0 can stand for none.
+// The next two convert types. The number of a type is larger by one in C, so that 0 can mean none.
 inline DType dtype_of_c(cgt_dtype dtype) {
   return choice_of_c(dtype, DType::kComplex128, "dtype", "CGT_COMPLEX128", CGT_BOOL);
 }
@@ -57,7 +57,7 @@ inline cgt_dtype to_c(DType dtype) noexcept {
   return static_cast<cgt_dtype>(dtype) + 1;
 }
 
-// The next two convert devices as they are: nothing asks whether there is such a device.
+// The next two convert devices unchanged: they do not check that the device exists.
 inline Device device_of_c(cgt_device device) noexcept {
   return {static_cast<DeviceType>(device.type), device.id};
 }
@@ -74,7 +74,7 @@ inline StreamRef stream_of_c(cgt_stream stream) {
 inline StreamRef stream_of_c(const cgt_stream* stream) {
   return stream == nullptr ? StreamRef() : stream_of_c(*stream);
 }
-// A null stream has the device type 0, which is no device's.
+// A null stream has the device type 0, which no device has.
 inline cgt_stream to_c(StreamRef stream) noexcept {
   if (!stream) return {{0, 0}, 0};
   return {to_c(stream.device()), static_cast<std::uintptr_t>(stream.handle())};
@@ -86,7 +86,7 @@ inline std::optional<SyncPolicy> sync_of_c(cgt_sync_policy sync) {
   return choice_of_c(sync, SyncPolicy::kIgnore, "sync", "CGT_SYNC_IGNORE", CGT_SYNC_EVENT_WAIT);
 }
 
-// Caps times that a duration cannot hold, so that UINT64_MAX is no limit.
+// Caps times that a duration cannot hold, so that UINT64_MAX means no limit.
 inline std::chrono::microseconds microseconds_of_c(std::uint64_t given) noexcept {
   return std::chrono::microseconds(
       static_cast<std::int64_t>(std::min<std::uint64_t>(given, INT64_MAX)));
@@ -109,17 +109,16 @@ inline void check_flags(std::uint32_t flags, std::uint32_t known, std::string_vi
 
 // ---- Options, in options.cc ----
 
-// NULL gives the defaults. Throws InvalidArgument. The owner of the caller's is released also then.
+// NULL gives the defaults. Throws InvalidArgument. The caller's owner is released even then.
 ContextOptions context_options(const cgt_context_options* given);
 
-// The options of a function or of steps. Those that CompileOptions has no member for stand beside
-// them.
+// The options of a function or of steps, with those that CompileOptions lacks.
 struct FunctionOptions {
   CompileOptions compile;
   std::vector<std::string> axes;        // the names of axes, then of keys, as they were given
   std::vector<std::size_t> host_bytes;  // of the inputs
-  std::vector<bool> copied;             // whether an input has CGT_INPUT_COPIED
-  std::vector<bool> per_session;        // whether it has CGT_INPUT_SESSION
+  std::vector<bool> copied;             // true for an input with CGT_INPUT_COPIED
+  std::vector<bool> per_session;        // true for an input with CGT_INPUT_SESSION
 };
 
 // Returns the options of a function with `outputs` outputs. NULL gives the defaults. Throws

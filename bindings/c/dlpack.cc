@@ -43,8 +43,8 @@ int to_result(cgt_status status) noexcept {
   return status == CGT_OK ? 0 : -1;
 }
 
-// What the allocator of the exchange table gave. When it comes back as an object, it becomes the
-// same tensor again, and not one that keeps the first: only so may a step function return it.
+// A tensor from the allocator of the exchange table. When it comes back as an object, it becomes
+// the same tensor again, not a tensor that keeps it: only then may a step function return it.
 struct Allocated {
   explicit Allocated(Tensor given) : tensor(std::move(given)) {
     managed = {dlpack::kVersion, this, &drop, 0, view_of(tensor)};
@@ -120,7 +120,7 @@ cgt_status cgt_tensor_from_dlpack(struct DLManagedTensorVersioned* stolen,
   return guarded([&] {
     auto* const tensor =
         reinterpret_cast<dlpack::ManagedVersioned*>(&required(stolen, "the DLPack tensor"));
-    // From here on, the deleter is called whatever happens.
+    // From here on, the deleter is called in any case.
     const auto drop = [](dlpack::ManagedVersioned* unused) {
       if (unused->deleter != nullptr) unused->deleter(unused);
     };

@@ -23,7 +23,7 @@ namespace {
 
 // A CStep is a C function as a step function.
 struct CStep {
-  // Throws what Callback::call() throws.
+  // Throws as Callback::call().
   std::vector<Tensor> run(std::span<const Tensor> inputs) const;
 
   const std::string name;
@@ -138,7 +138,7 @@ void call(cgt_function function, const Arguments& arguments, cgt_tensor* outputs
   give_out(made.tensors(), outputs);
 }
 
-// Returns what look(core, inputs) returns of such a call, as text.
+// Returns look(core, inputs) for a call with these inputs, as text.
 template <typename Look>
 std::string text_of_call(cgt_function function, const Arguments& arguments, const Key& key,
                          const Look& look) {
@@ -285,7 +285,7 @@ cgt_status cgt_compile(cgt_context context, const char* name, const cgt_step* st
                        const cgt_function_options* options, cgt_function* out) {
   return guarded([&] {
     const cgt_step read = read_struct(&required(step, "the step"), "cgt_step");
-    // From here on, the user data is released whatever happens.
+    // From here on, the user data is released in any case.
     std::shared_ptr<void> user = take_over(read.user, read.release);
     required(name, "the function's name");
     required(read.body, "cgt_step::body");

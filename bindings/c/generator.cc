@@ -16,12 +16,12 @@
 namespace cgtree::capi {
 namespace {
 
-// cgt_philox_block() reads what PhiloxRange::block() reads.
+// cgt_philox_block() reads the same fields as PhiloxRange::block().
 static_assert(std::is_trivially_copyable_v<PhiloxRange>);
 static_assert(sizeof(cgt_philox_range) == sizeof(PhiloxRange));
 static_assert(offsetof(PhiloxPosition, seed) == 0 && offsetof(PhiloxPosition, offset) == 8);
 
-// Keeps a state for the step function that the thread is in, and returns its number.
+// Keeps a state for the thread's current step function, and returns its number.
 std::uint64_t keep_recorded(std::shared_ptr<const void> recording) {
   static std::atomic<std::uint64_t> last = 0;
   if (recording == nullptr) return 0;

@@ -1,12 +1,12 @@
-// HandleTable: objects behind handles, which are numbers that no other object ever gets, so that a
-// use after the object's end is noticed.
+// HandleTable: objects behind handles, which are numbers that are never used again, so that a use
+// after the object's end is detected.
 //
 //   handle = kind (4 bits) | generation (36) | index (24)
 //
 // A handle names a slot by its index. The generation of a slot grows each time it is used again,
 // and a slot whose generations are used up is not used again, so no two objects ever have the same
-// handle. Slots neither move nor return to the heap: it is always allowed to look at one, whatever
-// number a caller passes.
+// handle. Slots neither move nor return to the heap: reading a slot is always allowed, for any
+// number that a caller passes.
 //
 // Example: the first tensor is handle 3:1:0. When it is destroyed, slot 0 holds 0:1:0, so that
 // 3:1:0 no longer compares equal; when its object has ended, the slot holds 0:2:0, and the next
@@ -28,8 +28,8 @@
 
 namespace cgtree::capi {
 
-// The kind of an object, in the uppermost bits of its handle. None is 0, so that the word of a slot
-// without an object is no handle.
+// The kind of an object, in the uppermost bits of its handle. No kind is 0, so that the word of a
+// slot without an object is not a handle.
 enum class HandleKind : std::uint8_t {
   kContext = 1,
   kFunction = 2,
@@ -39,7 +39,7 @@ enum class HandleKind : std::uint8_t {
   kLoopStream = 6,
 };
 
-// Thrown for a handle that has no object, or one of another kind.
+// Thrown for a handle without an object, or of another kind.
 class HandleError : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
@@ -48,14 +48,14 @@ class HandleError : public InvalidArgument {
 [[noreturn]] void throw_bad_handle(std::uint64_t handle, HandleKind expected,
                                    std::string_view what);
 
-// Returns the number that an opaque pointer of the C header stands for.
+// Returns the number in an opaque pointer of the C header.
 template <typename Opaque>
 std::uint64_t number_of(Opaque* handle) noexcept {
   static_assert(sizeof(handle) == sizeof(std::uint64_t), "handles are numbers of 64 bits");
   return reinterpret_cast<std::uint64_t>(handle);
 }
 
-// The next two divide a handle: the index of a slot, and how often the slot was used. The kind has
+// The next two divide a handle: the index of a slot, and the count of the slot's uses. The kind has
 // the other 4 bits.
 inline constexpr int kIndexBits = 24;
 inline constexpr int kGenerationBits = 36;
@@ -92,8 +92,8 @@ class HandleTable {
     const bool is_live = slot != nullptr && slot->word.load(std::memory_order_acquire) == number;
     return is_live ? &slot->object : nullptr;
   }
-  // Writes project(object) for each handle into `out`, until a handle that names no object. Returns
-  // how many it wrote. Handles in the same chunk share one look-up of the chunk.
+  // Writes project(object) for each handle into `out`, up to the first handle without an object.
+  // Returns how many it wrote. Handles in the same chunk share one look-up of the chunk.
   template <typename U, typename Project>
   static std::size_t find_all(std::span<const Handle> handles, U** out, Project project) noexcept {
     constexpr std::uint64_t kSameChunk = kKindMask | (kIndexMask & ~std::uint64_t{kChunk - 1});
@@ -176,8 +176,8 @@ class HandleTable {
       T object;
     };
   };
-  // The slots that a thread released last. It takes them back without a lock: the outputs of a call
-  // usually end on the thread that makes the next call.
+  // The slots that a thread released last. The thread reuses them without a lock: the outputs of a
+  // call usually end on the thread that makes the next call.
   struct Spares {
     std::uint32_t first = kNone;
     std::uint32_t room = 0;
@@ -233,7 +233,7 @@ class HandleTable {
 
   static bool open(Spares& spares) noexcept {
     if (std::exchange(spares.is_open, true)) return false;
-    (void)of_thread<SparesEnd>();  // gives them to other threads when this one ends
+    (void)of_thread<SparesEnd>();  // gives them to other threads when this thread ends
     spares.room = kMaxSpares;
     return true;
   }
@@ -281,7 +281,7 @@ class HandleTable {
 template <typename T, typename Handle, HandleKind Kind, Keeping Kept>
 class HandleTable<T, Handle, Kind, Kept>::Pin {
  public:
-  // Takes a reference over, which retain() has taken.
+  // Takes over a reference of retain().
   explicit Pin(Slot& slot) noexcept : slot_(&slot) {}
   Pin(Pin&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   Pin& operator=(Pin&&) = delete;

@@ -1,5 +1,4 @@
-// Calls C functions, makes and destroys the handles of tensors, and words the messages about wrong
-// handles.
+// Calls C functions, makes and destroys handles of tensors, and makes messages for wrong handles.
 #include "bindings/c/handles.h"
 
 #include <exception>

@@ -1,5 +1,5 @@
-// The objects behind the handles of the C ABI, and Callback: calls of C functions, with which the
-// handles that they make end.
+// The objects behind the handles of the C ABI, and Callback: calls of C functions, whose handles
+// end with the call.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace cgtree::capi {
 
-// The next four are the objects behind handles that need more than the object of C++.
+// The next four are the objects behind handles that need more than the C++ object.
 struct CompiledObject {
   CompiledCore core;
   std::size_t outputs;
@@ -46,7 +46,7 @@ struct StepsObject {
 struct FunctionObject {
   std::variant<CompiledObject, StepsObject> kind;
 
-  // Returns what both kinds have.
+  // Returns the base that both kinds share.
   const FunctionHandle& handle() const noexcept {
     if (const auto* const compiled = std::get_if<CompiledObject>(&kind)) return compiled->core;
     return std::get_if<StepsObject>(&kind)->steps;
@@ -54,7 +54,8 @@ struct FunctionObject {
   // The next two throw InvalidArgument for a function of the other kind.
   CompiledObject& compiled() { return as<CompiledObject>("cgt_steps_create()", "cgt_compile()"); }
   StepsObject& steps() { return as<StepsObject>("cgt_compile()", "cgt_steps_create()"); }
-  // Throws InvalidArgument, with the function that makes this kind and the one that makes `Kind`.
+  // Throws InvalidArgument, which names the function that makes this kind and the function that
+  // makes `Kind`.
   template <typename Kind>
   Kind& as(std::string_view other, std::string_view expected) {
     if (auto* const found = std::get_if<Kind>(&kind)) [[likely]]
@@ -67,7 +68,7 @@ struct FunctionObject {
 struct TensorObject {
   Tensor tensor;
   const CallbackFrame* frame = nullptr;               // the callback that made it
-  std::unique_ptr<std::int64_t[]> byte_strides = {};  // that an export has handed out
+  std::unique_ptr<std::int64_t[]> byte_strides = {};  // handed out by an export
 };
 
 // The next six are the tables of all handles. Those of tensors are not pinned, because each call
@@ -88,23 +89,23 @@ inline const Tensor& tensor_of(cgt_tensor handle, std::string_view what = {}) {
   return TensorTable::get(handle, what).tensor;
 }
 
-// Throws HandleError that names the first wrong one: "generator 1".
+// Throws HandleError that names the first wrong handle: "generator 1".
 std::vector<Generator> generators_of(const cgt_generator* generators, std::size_t count);
 
-// Leaves the open step, if there is one. Throws InvalidArgument on another thread than its own.
+// Leaves the open step, if there is one. Throws InvalidArgument on another thread than the step's.
 void leave(StepsObject& object);
 
 // Makes a handle. Inside a callback, the handle ends with it. Throws OutOfMemory.
 cgt_tensor make_tensor(Tensor&& tensor);
-// Throws HandleError. Inside a step function, a tensor that its callers may have as an input stays
-// until their calls return. The body of a branch or loop is part of what calls it.
+// Throws HandleError. Inside a step function, a tensor that may be an input of a caller stays until
+// the callers' calls return. The body of a branch or loop is part of its caller.
 void destroy_tensor(cgt_tensor handle);
 
 // Makes handles of all these tensors, or of none. Throws OutOfMemory.
 void give_out(std::span<Tensor> made, cgt_tensor* outputs);
 
 // A Callback is a call of a C function that makes handles and returns a status. While it lives, the
-// thread is inside the function, and the handles that the function makes end with it.
+// thread is inside the function; handles that the function makes end with it.
 class Callback {
  public:
   // `name` names the function in messages: "step function 'decode'". `is_body`: of a branch or
@@ -114,8 +115,8 @@ class Callback {
   Callback(const Callback&) = delete;
   Callback& operator=(const Callback&) = delete;
 
-  // Calls function(), which returns a cgt_status. A status that is not CGT_OK is thrown as the
-  // exception that it stands for, with the name in front of its message. Throws StatusError for an
+  // Calls function(), which returns a cgt_status. A status other than CGT_OK is thrown as the
+  // exception that it stands for, with the name before its message. Throws StatusError for an
   // exception that leaves the function.
   template <typename Function>
   void call(const Function& function) const {
@@ -137,11 +138,11 @@ class Callback {
 };
 
 // Returns the tensors of handles that a callback wrote. Throws HandleError that names the first
-// wrong one: "output 1 of 'decode'".
+// wrong handle: "output 1 of 'decode'".
 std::vector<Tensor> tensors_of(std::span<const cgt_tensor> handles, std::string_view what,
                                std::string_view function);
 
-// Takes `owner` over: the last copy of the result calls release(owner), and logs its exceptions.
+// Takes over `owner`: the last copy of the result calls release(owner), and logs its exceptions.
 // Returns null if `release` is NULL.
 std::shared_ptr<void> take_over(void* owner, void (*release)(void*));
 

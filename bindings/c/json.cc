@@ -46,7 +46,7 @@ nlohmann::ordered_json entry_of(const Precaptured& entry) {
 }  // namespace
 
 std::string to_json(const FunctionStats& stats) {
-  // What a step has thrown may not be UTF-8.
+  // The text of a step's exception may not be UTF-8.
   return calls(stats).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

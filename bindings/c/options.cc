@@ -1,5 +1,5 @@
-// Reads options by extensions/watch/option_table.h. An axis of C says where it is; in C++ the
-// inputs and outputs say which axes they have.
+// Reads options by extensions/watch/option_table.h. In C an axis names its inputs and outputs; in
+// C++ the inputs and outputs name their axes.
 #include "bindings/c/convert.h"
 
 #include <chrono>
@@ -76,7 +76,7 @@ void read_outputs(const cgt_function_options& function, std::vector<OutputOption
                   });
 }
 
-// `what` is "input" or "output", and `most` how many there can be.
+// `what` is "input" or "output", and `most` their largest number.
 template <typename Options>
 void read_uses(const std::string& axis, std::string_view what, std::span<const cgt_axis_use> uses,
                std::size_t most, std::vector<Options>& options) {
@@ -165,7 +165,7 @@ ContextOptions context_options(const cgt_context_options* context) {
   constexpr std::string_view kWhat = "cgt_context_options";
   const cgt_context_options given = read_struct(context, kWhat);
   ContextOptions options;
-  // From here on, the owner is released whatever happens.
+  // From here on, the owner is released in any case.
   options.owner = take_over(given.owner, given.release);
   std::uint32_t known = 0;
   CGTREE_CONTEXT_OPTIONS(CGTREE_READ, CGTREE_READ)

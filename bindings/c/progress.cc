@@ -1,4 +1,4 @@
-// Where replays hang, in C.
+// ProgressWatch in C: where replays hang.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

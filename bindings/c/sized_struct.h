@@ -1,8 +1,8 @@
-// Structs of the C ABI that state their size, so that they may grow: each side reads and writes
-// what both know.
+// Structs of the C ABI with their size in a field, so that they may grow: both sides read and write
+// only the fields that both know.
 //
 // Example: version 2 adds a field to a struct of 16 bytes, which then has 24. A program of version
-// 1 passes 16: the library reads the new field as 0, and writes the first 16 bytes alone. A program
+// 1 passes 16: the library reads the new field as 0, and writes only the first 16 bytes. A program
 // of version 2 passes 24 to a library of version 1, which refuses the struct if the new field is
 // set, and writes 0 into it.
 #pragma once
@@ -17,14 +17,14 @@
 
 namespace cgtree::capi {
 
-// The bytes that a later version may have more. A wrong size must not make us go beyond the struct.
+// The most bytes that a later version may add. A wrong size must not make us read beyond it.
 inline constexpr std::size_t kMostUnknown = 4096;
 
 // The size of the struct in the first version of the header, if later ones have more fields.
 template <typename T>
 inline constexpr std::size_t kFirstSize = sizeof(T);
 
-// Throws InvalidArgument if no version of the struct has this size. Each is a multiple of the
+// Throws InvalidArgument if no version of the struct has this size. Each size is a multiple of the
 // alignment, so none ends in the middle of a pointer.
 template <typename T>
 void expect_size(std::size_t size, std::string_view what) {
@@ -34,8 +34,8 @@ void expect_size(std::size_t size, std::string_view what) {
       str_format("{}: struct_size is {}: expected {}, its sizeof", what, size, sizeof(T)));
 }
 
-// Requires: `given` has `size` bytes. Throws InvalidArgument if they are no struct that this
-// version knows all of.
+// Requires: `given` has `size` bytes. Throws InvalidArgument unless this version knows all nonzero
+// fields of the struct.
 template <typename T>
 void check_size(const void* given, std::size_t size, std::string_view what) {
   expect_size<T>(size, what);
@@ -49,8 +49,8 @@ void check_size(const void* given, std::size_t size, std::string_view what) {
   }
 }
 
-// Returns a copy in which fields that the caller's version does not have are 0. NULL gives zeros
-// alone. Throws InvalidArgument.
+// Returns a copy in which fields that the caller's version does not have are 0. NULL gives only
+// zeros. Throws InvalidArgument.
 template <typename T>
 T read_struct(const T* given, std::string_view what) {
   T read = {};
@@ -61,8 +61,8 @@ T read_struct(const T* given, std::string_view what) {
   return read;
 }
 
-// Calls read(element) for each element of an array. The first states the size of all. Throws
-// InvalidArgument.
+// Calls read(element) for each element of an array. The first element states the size of all.
+// Throws InvalidArgument.
 template <typename T, typename Read>
 void for_each_struct(const T* array, std::size_t count, std::string_view what, const Read& read) {
   if (count == 0) return;

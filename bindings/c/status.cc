@@ -17,7 +17,7 @@
 namespace cgtree::capi {
 namespace {
 
-// A row X(status, exception, arguments) for each status that one exception has, which is thrown
+// A row X(status, exception, arguments) for each status of exactly one exception, which is thrown
 // with these arguments. A derived class stands before its base.
 #define CGTREE_ERRORS(X)                                        \
   X(CGT_INVALID_HANDLE, HandleError, message)                   \
@@ -52,7 +52,7 @@ void fill(ErrorRecord& record, const Error& error) {
   if (record.status == CGT_OUT_OF_MEMORY) {
     record.cuda_code = static_cast<std::int32_t>(Code::kMemoryAllocation);
   }
-  // A step's own text stays.
+  // The text of a step's own error stays.
   const bool is_ours = dynamic_cast<const StatusError*>(&error) == nullptr;
   record.message = is_ours ? spelled(error.message(), Spelling::kC) : std::string(error.message());
   const std::string_view what = error.what();
@@ -60,7 +60,7 @@ void fill(ErrorRecord& record, const Error& error) {
   record.where = what.substr(0, prefix < 2 ? 0 : prefix - 2);  // without ": "
 }
 
-// Describes the exception that is being handled.
+// Describes the exception in flight.
 void fill(ErrorRecord& record) {
   record.cuda_code = 0;
   record.where.clear();
@@ -167,7 +167,7 @@ const char* cgt_status_name(cgt_status status) {
 }
 
 cgt_status cgt_last_error(cgt_error* error) {
-  // Does not use guarded(), which would replace the error that is asked for.
+  // Does not use guarded(), which would replace the error to be returned.
   try {
     const ErrorRecord& record = thread_state().error;
     write_struct(cgt_error{0, record.status, record.cuda_code, record.capture,
@@ -183,7 +183,7 @@ void cgt_set_error(const char* message) {
   if (marks().frame == nullptr || message == nullptr) return;
   try {
     marks().frame->said = message;
-  } catch (...) {  // without memory for the text, the status alone is told
+  } catch (...) {  // without memory for the text, only the status is returned
   }
 }
 

@@ -28,42 +28,42 @@ struct ErrorRecord {
   std::uint64_t number = 0;  // counts the failures of the thread
 };
 
-// The streams that a thread has made current, the latest first: a list ends from its front on.
+// The streams that a thread made current, the latest first, because a list ends from its front on.
 using PushedStreams = std::forward_list<StreamScope>;
 
-// A CallbackFrame is a step function or another callback that runs.
+// A CallbackFrame is a running step function or other callback.
 struct CallbackFrame {
   std::string name;              // "step function 'decode'"
-  bool is_body = false;          // of a branch or loop, which no call is made for
-  std::vector<cgt_tensor> made;  // they end with it
+  bool is_body = false;          // of a branch or loop, which is not a call
+  std::vector<cgt_tensor> made;  // handles that end with it
   std::string said;              // by cgt_set_error()
-  // States that generators gave while it is recorded, by their cgt_generator_state::recording.
+  // States of generators taken while it is recorded, by their cgt_generator_state::recording.
   std::vector<std::pair<std::uint64_t, std::shared_ptr<const void>>> states;
   CallbackFrame* outer = nullptr;
   PushedStreams pushed;  // those that it does not pop end with it
 };
 
-// Returns whether the status is one of c_api.h's, or a step function's own, and no success.
+// Returns whether the status is a failure: one of c_api.h, or a step function's.
 bool is_failure(cgt_status status) noexcept;
 
 // The state of a thread that outlives its calls.
 struct ThreadState {
   ErrorRecord error;
-  cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // when the last step function failed
+  cgt_capture_state step_capture = CGT_CAPTURE_NONE;  // at the last failure of a step function
   // Slots of tensors that step functions destroyed while their callers may still use them.
   std::vector<std::uint32_t> parked;
   PushedStreams pushed;  // outside of callbacks
-  std::string text;      // that the last call wrote
+  std::string text;      // of the last call that wrote text
 };
 ThreadState& thread_state() noexcept;  // of the calling thread
 
-// A ThreadMarks is the state that every call reads. It is trivial, so that reading it costs one
-// address.
+// A ThreadMarks is the state that every call reads. It is trivial, so that reading it costs only an
+// address computation.
 struct ThreadMarks {
   CallbackFrame* frame = nullptr;  // the innermost callback
   bool has_parked = false;
 };
-// Those of the calling thread.
+// The marks of the calling thread.
 inline ThreadMarks& marks() noexcept {
   return of_thread<ThreadMarks>();
 }
@@ -83,16 +83,16 @@ class StatusError : public Error {
   cgt_status status_;
 };
 
-// Makes the exception that is being handled the thread's last error, and returns its status.
+// Makes the exception in flight the thread's last error, and returns its status.
 cgt_status note_failure() noexcept;
 
-// Throws the exception that `error` was made from, with "`before`: " in front of its message.
+// Throws the exception from which `error` was made, with "`before`: " before its message.
 [[noreturn]] void rethrow(const ErrorRecord& error, std::string_view before);
 
 // Returns the capture state of the thread's current stream.
 cgt_capture_state capture_state_now() noexcept;
 
-// Releases tensors that callbacks have destroyed, when the outermost call of the thread ends.
+// Releases tensors that callbacks destroyed, when the outermost call of the thread ends.
 struct ParkedScope {
   ~ParkedScope() {
     if (marks().has_parked && marks().frame == nullptr) [[unlikely]]
@@ -103,7 +103,7 @@ struct ParkedScope {
   static void release_parked() noexcept;
 };
 
-// Runs body() and returns CGT_OK, or the status of what it throws.
+// Runs body() and returns CGT_OK, or the status of its exception.
 template <typename Body>
 cgt_status guarded(const Body& body) noexcept {
   try {
@@ -133,13 +133,13 @@ std::span<T> span_of_c(T* array, std::size_t count, std::string_view what) {
   return {array, count};
 }
 
-// Keeps text that the calling thread writes, until it writes the next.
+// Keeps text that the calling thread wrote, until it writes the next.
 inline const char* keep_text(std::string text) {
   return (thread_state().text = std::move(text)).c_str();
 }
 
-// The next three are guarded() for a result: a value that the caller requires, a text, and a count
-// for callers that ask for it.
+// The next three are guarded() for a result: a value that the caller requires, a text, and an
+// optional count.
 template <typename T, typename Make>
 cgt_status write_result(T* out, const Make& make) noexcept {
   return guarded([&] {

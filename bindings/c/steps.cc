@@ -51,7 +51,7 @@ StepsOptions steps_options(const cgt_function_options* given, cgt_capture_mode m
   return options;
 }
 
-// Returns the bindings, valid until the next call of this. Does not allocate if there were as many
+// Returns the bindings, valid until the next call of this. Allocates only for more bindings than
 // before.
 std::span<const Binding> bindings_of(StepsObject& object, const cgt_binding* bindings,
                                      std::size_t count) {
@@ -71,7 +71,7 @@ Step& open_step(StepsObject& object, std::string_view function) {
       function, object.steps.name()));
 }
 
-// Returns whether the work must be enqueued. The functions of breaks may have left the step.
+// Returns whether the work must be enqueued. The functions of breaks may have abandoned the step.
 bool must_run(StepsObject& object) {
   const bool must = object.open && object.open->must_run();
   if (!must) object.open.reset();

@@ -106,7 +106,7 @@ cgtree::StepsOptions steps_options(std::span<const cgs_binding> bindings,
   return made;
 }
 
-// Returns the text of the core with the names that cgtree_steps.h has.
+// Returns a text of the core with the names of cgtree_steps.h.
 std::string spelled(std::string_view text) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"ContextOptions::", "cgs_options."},
@@ -151,7 +151,7 @@ int told_on_thread(std::string_view text, int status) noexcept {
 
 struct Door;
 
-// The cgs_steps of which a step is open on this thread. A thread that ends leaves its step.
+// The cgs_steps with an open step on this thread. A thread that ends abandons its step.
 struct OpenOnThread {
   ~OpenOnThread();
 
@@ -162,8 +162,7 @@ struct OpenOnThread {
 #define CGS_DEVICE_TYPE kCuda
 #endif
 
-// A cgs_steps is the address of a Door. It is no class of its own: functions of a class that C
-// knows could be seen.
+// A cgs_steps points to a Door. It is not a class: functions of a class that C knows could be seen.
 struct Door {
   Door(cgtree::Device on, const char* name, std::span<const cgs_binding> bindings,
        const cgs_options& options)
@@ -194,7 +193,7 @@ struct Door {
                    function, steps.name()));
   }
 
-  // Returns the key of the bytes. Those of the last call have it already.
+  // Returns the key of the bytes. The last call's bytes already have one.
   const cgtree::Key& key_of(const void* bytes, std::size_t size) {
     const std::string_view given(static_cast<const char*>(bytes), size);
     if (key_bytes && given == *key_bytes) return key;
@@ -213,10 +212,10 @@ struct Door {
   std::optional<std::string> key_bytes;  // of `key`
   cgtree::Key key;
   std::vector<cgtree::Binding> bindings;  // of the last call
-  // Of the last call that was warmed up or recorded.
+  // Outcome of the last call that was warmed up or recorded.
   cgtree::Outcome outcome = cgtree::Outcome::kThrow;
-  std::string difference;               // why it was no replay
-  std::atomic<bool> is_inside = false;  // a thread
+  std::string difference;               // why it was not a replay
+  std::atomic<bool> is_inside = false;  // true while a thread is inside
   bool has_failed = false;              // the last function; `why` has its message
   std::string why;
 
@@ -259,7 +258,7 @@ const Door* door_of(const cgs_steps* steps) noexcept {
   return reinterpret_cast<const Door*>(steps);
 }
 
-// Another thread may be about to hear that the step is open.
+// Another thread may be about to read that the step is open.
 OpenOnThread::~OpenOnThread() {
   if (door == nullptr) return;
   while (door->is_inside.exchange(true, std::memory_order_acquire))
@@ -268,7 +267,7 @@ OpenOnThread::~OpenOnThread() {
   door->is_inside.store(false, std::memory_order_release);
 }
 
-// Returns the status of the exception that is handled, and keeps its message.
+// Returns the status of the exception in flight, and keeps its message.
 int status_of_failure(std::string& message) noexcept {
   try {
     throw;
@@ -317,7 +316,7 @@ int guarded(cgs_steps* steps, const Body& body) noexcept {
   return status;
 }
 
-// Calls that run without a graph may be many, and have a reason.
+// Calls that run without a graph may be many, and have another reason.
 void note_difference(Door& door, const cgtree::Step& step) {
   if (step.outcome() == cgtree::Outcome::kRunEagerly) return;
   door.outcome = step.outcome();
@@ -325,7 +324,7 @@ void note_difference(Door& door, const cgtree::Step& step) {
   if (!door.difference.empty()) door.difference.insert(0, ": ");
 }
 
-// Returns why the last call ran without a graph: the answer of now, if it is of the same reason.
+// Returns why the last call ran without a graph: the present answer, if it has the same SkipReason.
 std::string reason_of(Door& door, cgtree::SkipReason reason) {
   try {
     const cgtree::Explanation now = door.steps.explain(door.key, door.bindings);
@@ -346,7 +345,7 @@ std::string text_of(Door& door) {
   return text;
 }
 
-// Runs the body of a function without a cgs_steps, whose failure is told to the thread.
+// Runs the body of a function without a cgs_steps, whose failure the thread keeps.
 template <typename Body>
 int told_to_thread(Body body) noexcept {
   try {

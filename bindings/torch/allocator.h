@@ -1,8 +1,8 @@
-// TorchAllocator: the allocator of PyTorch's CUDA memory, which inside a step function allocates
-// from the pool of the context, block by block, and elsewhere leaves all to PyTorch's own.
+// TorchAllocator: the allocator of PyTorch's CUDA memory. Inside a step function it allocates from
+// the pool of the context, block by block; elsewhere it passes requests to PyTorch's own allocator.
 //
-// It is compiled where PyTorch's headers are, for PyTorch 2.11. Memory knows who frees it, so that
-// it may be installed at any time, whatever PyTorch has allocated before.
+// Compiled where PyTorch's headers are, for PyTorch 2.11. Each block knows which allocator frees
+// it, so this one may be installed at any time, even after allocations.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -41,11 +41,11 @@ inline c10::cuda::CUDAStream to_torch_stream(StreamRef stream) {
   return c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream.native()), device);
 }
 
-// Thread safety: any thread; what is in a step function is decided for each thread.
+// Thread safety: any thread; each thread's step function decides the source of its memory.
 class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocator {
  public:
-  // Makes it the allocator of the process, for good, unless it is. PyTorch has one allocator for
-  // all threads, and frees at exit.
+  // Makes it the allocator of the process permanently, once. PyTorch has one allocator for all
+  // threads, and frees at exit.
   static void install() {
     static TorchAllocator* const installed = [] {
       auto* const own = new TorchAllocator(*c10::cuda::CUDACachingAllocator::get());
@@ -83,7 +83,7 @@ class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocat
   }
   using CUDAAllocator::recordStream;
 
-  // Everything else is PyTorch's own.
+  // Passed on to PyTorch's own allocator.
   c10::DeleterFnPtr raw_deleter() const override { return base_.raw_deleter(); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     base_.copy_data(to, from, bytes);
@@ -202,7 +202,8 @@ class TorchAllocator final : public c10::cuda::CUDACachingAllocator::CUDAAllocat
     return step != nullptr && step->device() == Device::cuda(c10::cuda::current_device());
   }
 
-  // `stream` is where PyTorch works. What it frees there may still be in use when the step goes on.
+  // `stream` is the stream on which PyTorch works. Memory that it frees there may still be in use
+  // when the step continues.
   static StorageRef allocate_in_step(std::size_t bytes, c10::cuda::CUDAStream stream) {
     StorageRef storage = current_allocator()->allocate(bytes);
     const StreamRef user = from_torch_stream(stream);

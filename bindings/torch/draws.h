@@ -1,10 +1,10 @@
 // TorchDraws: random numbers of PyTorch's default generator of a GPU, in calls of one function.
 //
-// What PyTorch's kernels draw under capture begins at a seed and an offset that they read from the
-// device. The root node of a recording writes such a pair for each generator of ours at each
-// replay. So during a capture PyTorch's generator is told to use the place of a generator of ours,
-// which stands for it: a replay draws what an eager call would have drawn, and launches nothing
-// more for it. The position goes from PyTorch's generator to ours before a call, and back after it.
+// During a capture PyTorch's kernels draw from a seed and an offset that they read from the device.
+// At each replay the root node of a recording writes such a pair for each cgtree generator that it
+// uses. So during a capture PyTorch's generator uses the place of a cgtree generator, which
+// represents it: a replay draws the numbers of an eager call, without another launch. The position
+// is copied from PyTorch's generator to the cgtree generator before a call, and back after it.
 #pragma once
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -31,7 +31,7 @@ class TorchDraws {
   TorchDraws(const TorchDraws&) = delete;
   TorchDraws& operator=(const TorchDraws&) = delete;
 
-  // A Call encloses a call that is made outside of step functions.
+  // A Call encloses a call made outside of step functions.
   class Call {
    public:
     explicit Call(TorchDraws& draws) : draws_(draws) {
@@ -52,12 +52,12 @@ class TorchDraws {
     PhiloxPosition before_;
   };
 
-  // A Run encloses one run of the step function. finish() notes what was drawn. A recording that
-  // draws, though no run before it did, is refused by PyTorch; the call then runs eagerly.
+  // A Run encloses one run of the step function. finish() notes how far the run drew. PyTorch
+  // refuses a recording that draws though no run before it did; the call then runs eagerly.
   class Run {
    public:
     explicit Run(TorchDraws& draws) : draws_(draws) {
-      if (!draws.is_in_call_) return;  // a call of a step function, which has a Run of its own
+      if (!draws.is_in_call_) return;  // a call of a step function, which has another Run
       first_ = draws.own_.state();
       const bool is_recorded = first_.recording != nullptr;
       if (is_recorded && draws.is_known_to_draw_) {
@@ -115,7 +115,7 @@ class TorchDraws {
       state().offset_extragraph_ = offset_;
     }
     at::TensorBase view(const std::uint64_t* data) const {
-      const c10::Device device = draws_.generator_.device();  // else the driver is asked
+      const c10::Device device = draws_.generator_.device();  // otherwise the driver is asked
       return at::for_blob(const_cast<std::uint64_t*>(data), {1})
           .options(at::TensorOptions(device).dtype(at::kLong))
           .target_device(device)
@@ -126,11 +126,11 @@ class TorchDraws {
     GeneratorState first_;
     bool is_eager_ = false;
     std::unique_lock<Turn> turn_;   // held by a recording that draws
-    at::TensorBase seed_, offset_;  // those that PyTorch's own graphs read
+    at::TensorBase seed_, offset_;  // the pair that PyTorch's own graphs read
   };
 
  private:
-  // A Place is a graph of PyTorch's without nodes. Only graphs see the state of a generator.
+  // A Place is a graph of PyTorch's without nodes. Only graphs can read the state of a generator.
   class Place : public at::cuda::CUDAGraph {
    public:
     explicit Place(const at::Generator& generator) { register_generator_state(generator); }

@@ -1,5 +1,5 @@
-// HostNode: a step function of PyTorch on the host device, on which PyTorch works at once: it is
-// one node of a graph, which copies the results of the function into memory of the context.
+// HostNode: a step function of PyTorch on the host device. PyTorch works synchronously there, so
+// the function is one node of a graph, which copies its results into memory of the context.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ class HostNode {
   }
 
   // Runs the function at once, or adds it to the graph while the current stream is captured; then
-  // the sizes of its outputs must be known of an earlier run. Throws CaptureError if they are not.
+  // the sizes of its outputs must be known from an earlier run. Throws CaptureError otherwise.
   std::vector<Tensor> run(std::span<const Tensor> inputs) {
     const StreamRef stream = current_stream();
     const std::string signature = signature_of(inputs);
@@ -52,11 +52,11 @@ class HostNode {
     return outputs;
   }
 
-  // Whether the calling thread runs a node, which must not call the device: compiled functions that
-  // are called there are a part of it.
+  // True while the calling thread runs a node, which must not call the device: compiled functions
+  // called there are a part of it.
   static bool is_running_here() noexcept { return runs_here(); }
 
-  // Rethrows the exception that the function has thrown in a node since the last call, if any.
+  // Rethrows the exception that the function threw in a node since the last call, if any.
   void rethrow_failure() const {
     std::exception_ptr failure;
     {
@@ -74,7 +74,7 @@ class HostNode {
   };
   struct Call {
     std::shared_ptr<State> state;
-    // Of memory that belongs to the recording.
+    // Inputs in memory that belongs to the recording.
     std::vector<ForeignArray> inputs;
     std::vector<ForeignArray> outputs;
   };
@@ -125,7 +125,7 @@ class HostNode {
     }
     check(stream.graphs().launch_host_function(stream.handle(), &run_call, call.get()),
           "launch a function of PyTorch");
-    // The recording keeps what the node needs.
+    // The recording keeps the node's call alive.
     note_use(import_memory({stream.device(), nullptr, 0, std::move(call), {}, false}, {}), stream);
     return outputs;
   }

@@ -1,5 +1,5 @@
 // TorchInputs: the at::Tensors of a call as inputs of the core. It keeps parts of the last call,
-// which make the next one quick.
+// which make the next call faster.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +21,8 @@ namespace cgtree::detail {
 // Thread safety: one thread.
 class TorchInputs {
  public:
-  // `is_static`: by position; what is not there is not static. A static input is kept until the
-  // next call with another one, so that it is only compared.
+  // `is_static`: by position; inputs beyond it are not static. A static input is kept until a call
+  // with another one, so that calls only compare it.
   explicit TorchInputs(std::vector<bool> is_static = {}) : is_static_(std::move(is_static)) {}
 
   // Begins a list of `count` tensors.
@@ -57,8 +57,8 @@ class TorchInputs {
  private:
   struct Known {
     Shape shape;  // of the last call
-    // Of a static input: `kept`, which is the memory of PyTorch, keeps it, so that no other has its
-    // address. Null for others.
+    // For a static input: its memory in PyTorch, kept alive by `kept`, so that no other memory has
+    // this address. Null for others.
     const c10::StorageImpl* memory = nullptr;
     Tensor kept;
     at::ScalarType type = at::kFloat;

@@ -20,10 +20,10 @@
 #include "interop/device/stream.h"
 #include "interop/tensor/tensor.h"
 
-// PyTorch for the CPU alone has no headers for CUDA. Define it as 0 to do without them.
+// PyTorch for CPUs has no CUDA headers. Define it as 0 to compile without them.
 #ifndef CGTREE_TORCH_CUDA
 #if __has_include(<c10/cuda/impl/cuda_cmake_macros.h>) && __has_include(<cuda_runtime_api.h>)
-// Whether the parts of this header for GPUs are compiled.
+// Nonzero if the GPU parts of this header are compiled.
 #define CGTREE_TORCH_CUDA 1
 #else
 #define CGTREE_TORCH_CUDA 0
@@ -74,10 +74,10 @@ class CudaStepScope {
 
 #endif
 
-// A TorchStep belongs to one compiled function. PyTorch's modes for the thread (gradients,
-// inference, autocast) are, in the step function, those of where it was made.
+// A TorchStep belongs to one compiled function. In the step function PyTorch's thread modes
+// (gradients, inference, autocast) are those of the thread that made the TorchStep.
 //
-// Thread safety: as a context: where the core refuses a second caller, that leaves all as it is.
+// Thread safety: as a context; a second caller, which the core refuses, changes nothing.
 class TorchStep {
  public:
   using Function = std::function<std::vector<at::Tensor>(std::span<const Tensor>)>;
@@ -122,13 +122,13 @@ class TorchStep {
 #endif
   }
 
-  // Runs the step function as a part of a node that runs now.
+  // Runs the step function as a part of the node that is running.
   std::vector<at::Tensor> run_in_node(std::span<const Tensor> inputs) {
     return run_function(inputs);
   }
 
-  // Makes a call of the core: call(stream, inputs), where PyTorch works. On the CPU it waits for
-  // the results, as all of PyTorch does there.
+  // Makes a call of the core: call(stream, inputs), on the stream where PyTorch works. On the CPU
+  // it waits for the results, as PyTorch does there.
   template <typename MakeCall>
   void call(const MakeCall& call) {
     if (current_allocator() != nullptr) {  // inside a step function
@@ -194,7 +194,7 @@ class TorchStep {
   const Device device_;
   const Function function_;
   const at::ThreadLocalState modes_;
-  TorchInputs inputs_;  // of the caller that is_busy_ stands for
+  TorchInputs inputs_;  // of the caller for which is_busy_ is set
   std::atomic_flag is_busy_;
   std::optional<Stream> host_stream_;
   std::optional<HostNode> host_node_;

@@ -1,7 +1,7 @@
 // Tensors from and to PyTorch in C++: at::Tensor and Tensor of the same memory.
 //
-// It is compiled where PyTorch's headers are, and not a part of the library. Nothing waits here:
-// both sides must use the memory on the same stream, as bindings/torch/torch.h makes them.
+// Compiled where PyTorch's headers are; it is not a part of the library. Nothing waits here: both
+// sides must use the memory on the same stream, as bindings/torch/torch.h makes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -93,11 +93,11 @@ namespace detail {
 // A LentStorage keeps a storage of ours for PyTorch, as the context of a c10::DataPtr.
 struct LentStorage {
   StorageRef storage;
-  std::size_t offset = 0;  // of what PyTorch takes for the begin of its storage
+  std::size_t offset = 0;  // from the beginning of PyTorch's storage
 
   static void release(void* context) noexcept { delete static_cast<LentStorage*>(context); }
 
-  // Returns what was lent to PyTorch with this pointer, or null.
+  // Returns the storage that was lent to PyTorch with this pointer, or null.
   static const LentStorage* find(const c10::DataPtr& data) noexcept {
     return data.get_deleter() == &release ? static_cast<const LentStorage*>(data.get_context())
                                           : nullptr;
@@ -111,14 +111,14 @@ inline c10::DataPtr lend(StorageRef storage, std::size_t offset, c10::Device dev
   return {data, lent.release(), &LentStorage::release, device};
 }
 
-// A TorchStorage is memory of PyTorch as a storage of ours. PyTorch frees it on the stream that it
-// was allocated on, which must be the one that it is used on, as with any tensor of PyTorch.
+// A TorchStorage is memory of PyTorch as a storage of ours. PyTorch frees it on the stream of its
+// allocation, which must be the stream of its use, as for any tensor of PyTorch.
 class TorchStorage final : private StorageOwner {
  public:
   static StorageRef make(c10::Storage memory, Device device, StreamRef stream) {
     return StorageRef((new TorchStorage(std::move(memory), device, stream))->storage_);
   }
-  // Returns the memory of PyTorch that a storage is, or null.
+  // Returns the PyTorch memory of a storage, or null.
   static const c10::Storage* find(const Storage& storage) noexcept {
     if (storage.domain() != nullptr) return nullptr;
     const auto* const owner = dynamic_cast<const TorchStorage*>(&storage.owner());
@@ -168,10 +168,11 @@ inline void check_is_plain(const at::Tensor& tensor) {
 
 }  // namespace detail
 
-// Makes a tensor of the same memory, which it keeps; an undefined one of an undefined one. Memory
-// that is ours, or came from to_torch(), is a tensor of that storage. `stream` orders the contents.
-// `known`: a shape that the tensor is likely to have, which spares making it; may be null. Throws
-// BoundaryError for types, devices, layouts and numbers of dimensions that are not supported.
+// Makes a tensor of the same memory, which it keeps alive; an undefined tensor of an undefined one.
+// Memory of cgtree, or memory that came from to_torch(), becomes a tensor of that storage. `stream`
+// orders the contents. `known`: a shape that the tensor is likely to have, which saves making it;
+// may be null. Throws BoundaryError for types, devices, layouts and numbers of dimensions that are
+// not supported.
 inline Tensor from_torch(const at::Tensor& tensor, StreamRef stream, const Shape* known = nullptr) {
   if (!tensor.defined()) return {};
   detail::check_is_plain(tensor);
@@ -195,7 +196,7 @@ inline at::Tensor to_torch(const Tensor& tensor) {
   const c10::Device device = to_torch_device(tensor.device());
   const at::ScalarType type = to_torch_type(tensor.dtype());
   const std::size_t item = size_of(tensor.dtype());
-  const std::size_t shift = tensor.byte_offset() % item;  // where the storage is not aligned
+  const std::size_t shift = tensor.byte_offset() % item;  // of a storage that is not aligned
   c10::Storage storage;
   const c10::Storage* const memory = detail::TorchStorage::find(*tensor.storage());
   if (memory != nullptr && shift == 0) {

@@ -200,11 +200,11 @@ template <typename Signature>
 class CompiledTorchFunction;
 
 // A TorchFunctionWith is a compiled function with buffers for its outputs, or a key, or both.
-// Requires: the compiled function outlives it, here or wherever it is moved to.
+// Requires: the compiled function outlives it, also after a move.
 template <typename R, typename... Inputs>
 class TorchFunctionWith {
  public:
-  // Made by into() and keyed(). An undefined buffer means an output as usual.
+  // Made by into() and keyed(). An undefined buffer means an ordinary output.
   TorchFunctionWith(FunctionRef function, std::shared_ptr<detail::TorchStep> step, const Key& key,
                     std::vector<at::Tensor> buffers)
       : function_(function), step_(std::move(step)), key_(key), buffers_(std::move(buffers)) {}
@@ -217,7 +217,7 @@ class TorchFunctionWith {
   Explanation explain(const std::type_identity_t<Inputs>&... inputs) const {
     return CompiledTorchFunction<R(Inputs...)>::make_explanation(call(), inputs...);
   }
-  // The next two are those of CompiledFunction. Each keeps what the other has set.
+  // The next two are those of CompiledFunction. Each keeps the setting of the other.
   template <std::same_as<at::Tensor>... Buffers>
   TorchFunctionWith into(const Buffers&... buffers) const {
     return {function_, step_, key_, {buffers...}};
@@ -318,7 +318,8 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTor
   CompiledTorchFunction(CompiledCore core, std::shared_ptr<detail::TorchStep> step)
       : CompiledTorchCore(std::move(core), std::move(step)) {}
 
-  // As above. The number of inputs may differ from call to call; each has recordings of its own.
+  // As above. The number of inputs may differ from call to call; each number has its own
+  // recordings.
   R operator()(std::span<const at::Tensor> inputs) const { return make_call(call(), inputs); }
   // As above.
   Explanation explain(std::span<const at::Tensor> inputs) const {
@@ -347,9 +348,9 @@ class CompiledTorchFunction<R(std::span<const at::Tensor>)> : public CompiledTor
   }
 };
 
-// Compiles a step function of PyTorch, which runs in the modes for threads, such as
-// c10::InferenceMode, that compile() was called in. Throws as the other compile();
-// InvalidArgument for a device on which PyTorch does not work.
+// Compiles a step function of PyTorch; it runs in the thread modes, such as c10::InferenceMode, in
+// which compile() was called. Throws as the other compile(); InvalidArgument for a device on which
+// PyTorch does not work.
 template <detail::StepOfTorch F>
 auto compile(Context& context, std::string name, F function, CompileOptions options = {}) {
   using Signature = typename detail::SignatureOf<F>::Type;

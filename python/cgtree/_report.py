@@ -1086,7 +1086,7 @@ def report_of(text):
     return "\n".join(map(report_text, read_facts(text)))
 
 
-# ---- Where replays hang -------------------------------------------------------------------------
+# ---- Watches of progress ------------------------------------------------------------------------
 # The words of the library's report for the contexts of one watch. A test compares both.
 
 _PROGRESS = "cgtree.progress"
