@@ -13,7 +13,7 @@ namespace cgtree {
 namespace {
 
 void write(LogLevel level, const std::string& line) {
-  // Never destroyed, so that a destructor that runs at exit may still log.
+  // Never destroyed, so that a destructor at exit may still log.
   static auto* const out = [] {
     auto* const made =
         new spdlog::logger("cgtree", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());

@@ -1,4 +1,4 @@
-// Attributes each address in the nodes of a recording to the memory that it lies in.
+// Attributes each address in the nodes of a recording to the memory in which it lies.
 #include "extensions/audit/audit.h"
 
 #include <algorithm>
@@ -148,8 +148,8 @@ void KnownMemory::add_declared(Range range, std::string name) {
   names_.push_back(std::move(name));
 }
 
-// Goes over all places where a range begins or ends; there the first owner of those that contain
-// the place begins a piece.
+// Sweeps over the places where ranges begin or end; at each place a piece begins, which belongs to
+// the first owner of the ranges that contain the place.
 void KnownMemory::sort() {
   std::ranges::sort(list_, {}, [](const Known& known) { return known.range.address; });
   std::vector<std::uintptr_t> places;
@@ -183,7 +183,7 @@ std::size_t KnownMemory::find(std::uintptr_t address) const noexcept {
   const Piece* const piece = piece_of(address);
   if (piece == nullptr) return kNone;
   if (piece->known != kNone || piece->address != address) return piece->known;
-  // A piece of nothing follows one of something.
+  // An empty piece does not follow a piece with an owner.
   const std::size_t ended = std::prev(piece)->known;
   const bool may_begin = list_[ended].neighbours == Neighbours::kUnknown;
   return may_begin && address % kAlignment == 0 ? kNone : ended;
@@ -208,7 +208,7 @@ const DeviceAllocation* DeviceMemoryCache::find(std::uintptr_t address) {
     unknown_.insert(address);
     return nullptr;
   }
-  // A device that knows the address but not the range.
+  // The device knows the address but not the range.
   if (address < found.address || address - found.address >= found.bytes) {
     found.address = address;
     found.bytes = 1;
@@ -317,7 +317,7 @@ std::uint32_t Auditor::attribute_by_device(const Word& word) {
   return number->second;
 }
 
-// What a device knows has a range.
+// Memory that a device knows has a range.
 void Auditor::note_host_memory(const Word& word) {
   const NodeContents& node = nodes_[word.use.node];
   if (node.type != NodeType::kMemcpy || audit_.memory[word.use.memory].range.bytes > 0) return;
@@ -325,7 +325,7 @@ void Auditor::note_host_memory(const Word& word) {
   audit_.host_memory = {word.use.node, word.use.range, node.memory[word.parameter].is_written};
 }
 
-// Text is made once for each parameter of each kernel: the memory of an engine may all be foreign.
+// Text is made once for each parameter of each kernel: all memory of an engine may be foreign.
 void Auditor::note_foreign(const Word& word) {
   const NodeContents& node = nodes_[word.use.node];
   const bool is_kernel = node.type == NodeType::kKernel;

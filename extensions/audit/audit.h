@@ -1,10 +1,10 @@
-// Audit: the memory that a recording refers to, as far as its graph tells.
+// Audit: the memory to which a recording refers, as far as its graph shows it.
 //
 // A kernel gets addresses as words of its parameters. Each word at a multiple of eight bytes that
-// lies in memory of a device, or in host memory that a device knows, is taken for an address; so
-// are both sides of copies, and the range that a memset writes. An address is attributed to the
-// first of these that it lies in: memory of the recording itself, memory that it keeps alive,
-// declared memory. All else is foreign: it is not known to live as long as the recording.
+// points into memory of a device, or into host memory that a device knows, counts as an address; so
+// do both sides of copies, and the range that a memset writes. An address is attributed to the
+// first of these that contains it: memory of the recording itself, memory that it keeps alive,
+// declared memory. All other memory is foreign: it is not known to live as long as the recording.
 //
 // Example: f launches k(x, y, table) with x an input, y its output and `table` a static of a
 // library.
@@ -40,21 +40,21 @@ struct Recording;
 // Returns the name of a type of nodes, with its article: "a copy".
 std::string_view text_of(NodeType type) noexcept;
 
-// The owner of the memory that an address lies in. The first that holds is taken.
+// The owner of the memory at an address. The first one that applies is used.
 enum class MemoryOwner : std::uint8_t {
-  kCopySource,  // a binding of Steps that is copied, where the caller has it, and not its copy
+  kCopySource,  // a copied binding of Steps at the caller's address, and not its copy
   kInput,       // an input: itself, or its copy in the pool
   kOutput,      // an output of the recording
-  kWorkspace,   // memory that a step function of the context has kept since its warm-up
-  kKept,        // a tensor whose address the step function has asked for, or memory that the
-                // graph allocates and leaves
-  kScratch,     // else allocated by the recording, or by its graph
+  kWorkspace,   // memory that a step function of the context kept since its warm-up
+  kKept,        // a tensor whose address was asked for, or memory that the graph allocates and
+                // leaves
+  kScratch,     // other memory that the recording, or its graph, allocated
   kLiveOutput,  // an output of an earlier call, whose address the step function knew without asking
   kDeclared,    // see Context::declare()
-  kModule,      // a variable of code that is loaded, as far as the device can tell
+  kModule,      // a variable of loaded code, as far as the device can tell
   kForeign,
 };
-// Returns "input", "foreign", ...: the name in snapshots and events.
+// Returns the name in snapshots and events: "input", "foreign", ...
 std::string_view name(MemoryOwner owner) noexcept;
 
 // One piece of memory that a recording refers to.
@@ -62,15 +62,15 @@ struct UsedMemory {
   MemoryOwner owner = MemoryOwner::kForeign;
   std::uint32_t number = 0;  // of the input, output or slot
   Range range;               // of foreign memory: the allocation; empty if no device knows it
-  std::string text;          // the name of what was declared; what a device says of foreign memory
+  std::string text;          // name of declared memory; the device's text for foreign memory
 };
 
 // One address in the graph.
 struct MemoryUse {
-  std::uint32_t node = 0;    // by the order of GraphAPI::graph_nodes(), over all graphs
+  std::uint32_t node = 0;    // in the order of GraphAPI::graph_nodes(), over all graphs
   std::uint32_t offset = 0;  // bytes into the parameters of a kernel; else NodeContents::memory[i]
-  Range range;               // what a copy or memset uses; of a kernel, one byte at the address
-  std::uint32_t memory = 0;  // Audit::memory[i]
+  Range range;               // of a copy or memset; for a kernel, one byte at the address
+  std::uint32_t memory = 0;  // index in Audit::memory
 };
 
 // Uses of foreign memory, or of the source of a copy, by the same parameter of the same kernel.
@@ -78,19 +78,19 @@ struct ForeignPointer {
   std::string kernel;          // its name in quotes, or "a copy", "a memset"
   std::string place;           // "parameter 2 (byte 16)", or "the source"
   std::uintptr_t address = 0;  // of the first use
-  std::uint32_t memory = 0;    // the same
+  std::uint32_t memory = 0;    // as MemoryUse::memory
   std::size_t nodes = 0;
 };
 
-// A copy from or to pageable host memory that belongs to no tensor, is not declared, and is no part
-// of the program's image: it may be gone when a replay uses it.
+// A copy from or to pageable host memory that belongs to no tensor, is not declared, and is outside
+// the program's image: it may be freed before a replay uses it.
 struct HostMemoryUse {
   std::uint32_t node = 0;  // as MemoryUse::node
   Range range;
   bool is_written = false;
 };
 
-// Something that the audit could not look into.
+// Nodes that the audit could not read.
 struct UnseenNodes {
   std::string what;
   std::size_t nodes = 0;
@@ -102,18 +102,18 @@ struct Audit final : Attachment {
   std::vector<UsedMemory> memory;
   std::vector<ForeignPointer> foreign;
   std::vector<UnseenNodes> unseen;
-  std::optional<HostMemoryUse> host_memory;  // the first one
+  std::optional<HostMemoryUse> host_memory;  // the first use
   NodeScopes scopes;
   bool hands_out_rows = false;    // by a loop (loop_stream.h)
   bool warns_of_foreign = false;  // OnForeignPointer::kWarn
-  // The next two are used by the thread that is inside the context: its graphs with marks, once
-  // they were wanted, or why they could not be made.
+  // The next two are used by the thread that is inside the context: its graphs with marks, if they
+  // were wanted, or the reason why they could not be made.
   mutable std::shared_ptr<MarkedRecording> marked;
   mutable std::string why_unmarked;
 
-  // Returns whether a word of a kernel, or what a copy or memset uses, lies in the range.
+  // Returns whether a word of a kernel, or the range of a copy or memset, lies in the range.
   bool refers_to(Range range) const noexcept override;
-  // Its graphs with marks have the old addresses: they go.
+  // Drops its graphs with marks, because they have the old addresses.
   std::shared_ptr<const void> forget_input(std::uint32_t input) noexcept override;
 };
 
@@ -122,14 +122,14 @@ const Audit* find_audit(const Recording& recording) noexcept;
 // Returns the audit of a recording; an empty one if there is none.
 const Audit& audit_of(const Recording& recording) noexcept;
 
-// Returns "parameter 2 of 'axpy' is 0x..., byte 16 of ...", with what to do about it.
+// Returns "parameter 2 of 'axpy' is 0x..., byte 16 of ...", with the remedy.
 std::string to_string(const ForeignPointer& pointer, const Audit& audit);
 
-// Returns "node 3 of the graph copies 8 bytes from 0x..., ...", with what to do about it.
+// Returns "node 3 of the graph copies 8 bytes from 0x..., ...", with the remedy.
 std::string to_string(const HostMemoryUse& use);
 
 // Returns possible reasons why replays differ from eager calls, one sentence each: foreign memory,
-// and nodes that were not seen.
+// and nodes that could not be read.
 std::vector<std::string> suspects(const Audit& audit);
 
 // A KnownMemory holds the ranges that a recording may refer to.
@@ -138,10 +138,10 @@ class KnownMemory {
   // The result of find() for an address in no range.
   static constexpr std::size_t kNone = SIZE_MAX;
 
-  // Whether memory that the recording does not know may begin right behind a range.
+  // kUnknown: memory that the recording does not know may begin directly after a range.
   enum class Neighbours : std::uint8_t { kKnown, kUnknown };
 
-  // Empty ranges are left out. `number`: of the input, output or slot.
+  // Empty ranges are ignored. `number`: of the input, output or slot.
   void add(MemoryOwner owner, std::uint32_t number, Range range,
            Neighbours neighbours = Neighbours::kKnown) {
     if (range.bytes > 0) list_.push_back({range, owner, number, neighbours});
@@ -150,17 +150,17 @@ class KnownMemory {
   void add_declared(Range range, std::string name);
   // Must be called after the last add().
   void sort();
-  // Returns the index of the memory that the address lies in; of several, that of the first owner.
-  // An address right behind a range, which code passes as its end, belongs to it if it lies in
-  // nothing, and if nothing else can begin there: allocators align what they give, so that the end
-  // of a range with unknown neighbours is taken for a beginning at multiples of kAlignment. Returns
-  // kNone if there is none.
+  // Returns the index of the memory that contains the address; if several do, that of the first
+  // owner. An address directly after a range, which code passes as its end, belongs to the range if
+  // no other memory contains it or can begin there: allocators align allocations, so that the end
+  // of a range with unknown neighbours counts as a beginning at multiples of kAlignment. Returns
+  // kNone for other addresses.
   std::size_t find(std::uintptr_t address) const noexcept;
-  // The next two are of the ranges, by address after sort().
+  // The next two access the ranges, by address after sort().
   std::size_t size() const noexcept { return list_.size(); }
   UsedMemory operator[](std::size_t i) const;
 
-  // Source: the CUDA C++ Programming Guide, "Device Memory Accesses", of what allocations begin at.
+  // The alignment of allocations. Source: the CUDA C++ Programming Guide, "Device Memory Accesses".
   static constexpr std::uintptr_t kAlignment = 256;
 
  private:
@@ -170,7 +170,7 @@ class KnownMemory {
     std::uint32_t number;
     Neighbours neighbours;
   };
-  // From here to the next piece, the addresses belong to list_[known]; kNone: to nothing.
+  // From here to the next piece, the addresses belong to list_[known]; kNone: to no memory.
   struct Piece {
     std::uintptr_t address;
     std::size_t known;
@@ -178,19 +178,19 @@ class KnownMemory {
   const Piece* piece_of(std::uintptr_t address) const noexcept;
 
   std::vector<Known> list_;         // by address
-  std::vector<Piece> pieces_;       // by address; the last one is of nothing
-  std::vector<std::string> names_;  // of what was declared, by number
+  std::vector<Piece> pieces_;       // by address; the last one belongs to no memory
+  std::vector<std::string> names_;  // names of declared memory, by number
 };
 
-// A DeviceMemoryCache asks a device which allocation an address lies in, each allocation and each
-// number that is no address once. It lives for one audit: memory may be freed later.
+// A DeviceMemoryCache asks a device for the allocation at an address, once for each allocation and
+// each number that is not an address. It lives for one audit: memory may be freed later.
 class DeviceMemoryCache {
  public:
   // Borrows the device.
   explicit DeviceMemoryCache(DeviceAPI& api) noexcept : api_(api) {}
   // Returns null if no device knows the address.
   const DeviceAllocation* find(std::uintptr_t address);
-  // Returns false once the device could not tell.
+  // Returns false after the device could not tell.
   bool can_tell() const noexcept { return can_tell_; }
 
  private:
@@ -200,8 +200,7 @@ class DeviceMemoryCache {
   std::unordered_set<std::uintptr_t> unknown_;
 };
 
-// An Auditor reads the nodes of a recording, one after the other, and then attributes what it has
-// read.
+// An Auditor reads the nodes of a recording, one by one, and then attributes the addresses in them.
 class Auditor {
  public:
   // Both are borrowed.
@@ -218,12 +217,12 @@ class Auditor {
   struct Word {
     MemoryUse use;
     std::uint32_t parameter;
-    bool is_certain;  // it is an address, whatever a device knows
+    bool is_certain;  // is an address, even if no device knows it
   };
 
   void read_kernel(const NodeContents& kernel, std::uint32_t node);
   void note_unseen(std::string what);
-  // Returns the index in Audit::memory, or kNew if the word is no address.
+  // Returns the index in Audit::memory, or kNew if the word is not an address.
   std::uint32_t attribute(const Word& word);
   std::uint32_t attribute_by_device(const Word& word);
   void note_foreign(const Word& word);
@@ -233,12 +232,12 @@ class Auditor {
   DeviceMemoryCache devices_;
   std::vector<Word> words_;
   std::vector<Range> allocated_;                               // by allocation nodes
-  std::vector<NodeContents> nodes_;                            // what messages name
+  std::vector<NodeContents> nodes_;                            // nodes that messages name
   std::vector<std::pair<std::uint32_t, std::uint32_t>> maps_;  // node and parameter
   std::vector<std::uint32_t> numbers_;  // in audit_.memory, by the index in known_
-  std::uint32_t own_ = kNew;            // of what allocation nodes gave
+  std::uint32_t own_ = kNew;            // index of the memory of allocation nodes
   std::unordered_map<std::uintptr_t, std::uint32_t> others_;  // the same, by address
-  // In audit_.foreign, by type and name of the node, parameter, and byte of it.
+  // Index in audit_.foreign, by type and name of the node, parameter, and byte in it.
   std::map<std::tuple<NodeType, std::string_view, std::uint32_t, std::size_t>, std::size_t>
       foreign_uses_;
   Audit audit_;

@@ -1,11 +1,11 @@
-// Audit: the memory that recordings refer to (docs/audit.md).
+// Audit: the memory to which recordings refer (docs/audit.md).
 #pragma once
 
 #include "cgtree/values/options.h"
 
 namespace cgtree {
 
-// The treatment of a recording that refers to memory which is not known to live as long as it does.
+// The action when a recording refers to memory that is not known to live as long as it does.
 enum class OnForeignPointer {
   kRecord,  // the recording notes it: snapshots and the event file show it
   kWarn,    // and the log warns, once for each kernel
@@ -17,8 +17,8 @@ struct AuditOptions {
   OnForeignPointer on_foreign_pointer = OnForeignPointer::kRecord;
 };
 
-// Makes the extension that each context of //:cgtree has: it reads each graph that is recorded, and
-// rebinds inputs and shares executable graphs where the options of a function ask for it.
+// Makes the extension that each context of //:cgtree has: it reads each recorded graph, and rebinds
+// inputs and shares executable graphs if the options of a function ask for it.
 ExtensionFactory audit(AuditOptions options = {});
 
 }  // namespace cgtree

@@ -10,7 +10,7 @@
 
 namespace cgtree {
 
-// Returns the estimate for the graphs of a recording; what it has now if one cannot be read.
+// Returns the estimate for a recording's graphs, or its present one if a graph cannot be read.
 std::size_t estimate_graph_bytes(Recording& recording, GraphAPI& api);
 
 }  // namespace cgtree

@@ -22,11 +22,11 @@
 namespace cgtree {
 namespace {
 
-// The audit begins first, while the recording still says where each copy is that is rebound.
+// The audit begins first, while the recording still has the copies of inputs that are rebound.
 class GraphExamination final : public Examination {
  public:
-  // `examiner`: borrowed. `shared`: null for a recording that has an executable graph of its own.
-  // `stream`: where the step will be captured.
+  // `examiner`: borrowed. `shared`: null for a recording with an unshared executable graph.
+  // `stream`: the stream on which the step will be captured.
   GraphExamination(GraphExaminer& examiner, std::uint32_t function, std::optional<Probe> probe,
                    OnForeignPointer on_foreign_pointer, SharedExecs* shared, StreamRef stream)
       : examiner_(examiner),
@@ -80,7 +80,7 @@ class GraphExamination final : public Examination {
     Recording& recording = step_->recording;
     std::size_t bytes = 0;
     bool is_read = true;
-    // A profile does not tell which recording an executable graph has served.
+    // A profile does not show which recording a shared executable graph served.
     const bool has_ids = scopes_.any() && recording.share == nullptr &&
                          step_->memory.stream().api().name() == "cuda";
     recording.for_each_graph([&](const Graph& graph, const GraphExec& exec) {
@@ -93,7 +93,7 @@ class GraphExamination final : public Examination {
     if (is_read && !is_joint) recording.costs.graph_bytes = bytes + recording.costs.allocated_bytes;
   }
 
-  // Reads a graph, and behind each conditional node its bodies. Returns whether all could be read.
+  // Reads a graph, and after each conditional node its bodies. Returns whether all could be read.
   template <typename Ids>
   bool read(GraphHandle graph, bool is_body, const Ids& ids, std::size_t* bytes) {
     GraphAPI& api = step_->memory.stream().graphs();
@@ -112,7 +112,7 @@ class GraphExamination final : public Examination {
       if (scopes_.any()) scopes_.add(node, is_body ? ProfileIds() : ids(handle));
       const auto bodies = node.type == NodeType::kOther ? step_->recording.bodies_of(handle)
                                                         : std::span<const GraphHandle>();
-      if (!bodies.empty()) {  // its condition is no memory, and what it does is done by its bodies
+      if (!bodies.empty()) {  // its condition has no memory, and its work is that of its bodies
         node.is_decoded = true;
         node.why.clear();
       }

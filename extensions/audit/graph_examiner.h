@@ -1,5 +1,4 @@
-// GraphExaminer: audits the graphs that are recorded, rebinds inputs, and lets recordings share
-// executable graphs.
+// GraphExaminer: audits recorded graphs, rebinds inputs, and lets recordings share executables.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +31,11 @@ class GraphExaminer final : public Extension {
 
   // Returns whether an earlier recording serves the call of the step from now on.
   bool serve_by_earlier(CapturedStep& step);
-  // Returns false if the nodes of the function were not to be patched before.
+  // Returns false if patching the nodes of the function was excluded before.
   bool never_patch(std::uint32_t function) { return never_patched_.insert(function).second; }
 
  private:
-  // Returns why addresses in graphs of the function are not to be patched, or "".
+  // Returns the reason why addresses in graphs of the function must not be patched, or "".
   std::string why_never(std::uint32_t function) const;
 
   const OnForeignPointer on_foreign_pointer_;

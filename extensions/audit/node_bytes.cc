@@ -23,8 +23,8 @@ std::size_t bytes_of(const NodeContents& node) noexcept {
   }
 }
 
-// Returns the largest number of nodes that are equally far from the roots of the graph, by the
-// longest way.
+// Returns the largest number of nodes at the same depth; the depth of a node is the length of the
+// longest path from the roots.
 std::size_t width_of(std::span<const NodeContents> nodes, std::span<const GraphEdge> edges) {
   std::vector<std::pair<NodeHandle, std::uint32_t>> numbers;
   numbers.reserve(nodes.size());

@@ -10,8 +10,8 @@
 
 namespace cgtree {
 
-// Of a kernel, by the bytes of its parameters, and of a copy on the device. Memsets and host
-// functions take none, nor do copies to and from the host, which are counted all the same.
+// For a kernel, by the bytes of its parameters, and for a copy on the device. Memsets and host
+// functions need no memory, nor do copies to and from the host, which are counted nevertheless.
 inline constexpr std::size_t kGraphBytesPerNodeAbove1KiB = 3'328;
 inline constexpr std::size_t kGraphBytesPerNodeAbove2KiB = 8'704;
 

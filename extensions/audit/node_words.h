@@ -9,12 +9,12 @@
 
 namespace cgtree {
 
-// User space has no more addresses, and none in its first pages.
+// User space has no addresses above, and none in its first pages.
 inline constexpr std::uintptr_t kLowestAddress = 0x10000;
 inline constexpr std::uintptr_t kEndOfAddresses = std::uintptr_t{1} << 48;
 
-// Calls use(parameter, offset, address) for each word at a multiple of eight bytes whose value a
-// pointer may have. `offset` counts from the first byte of all parameters.
+// Calls use(parameter, offset, address) for each word at a multiple of eight bytes whose value may
+// be a pointer's. `offset` counts from the first byte of all parameters.
 template <typename Use>
 void for_each_word(const NodeContents& kernel, const Use& use) {
   constexpr std::size_t kWord = sizeof(std::uintptr_t);

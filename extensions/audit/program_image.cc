@@ -1,4 +1,4 @@
-// Looks an address up among the segments of what the process has loaded.
+// Looks an address up among the segments of the loaded program and libraries.
 #include "extensions/audit/program_image.h"
 
 #include <link.h>
@@ -6,7 +6,7 @@
 namespace cgtree {
 namespace {
 
-// Returns not 0 if the address is in this object, which ends the iteration.
+// Returns a value other than 0 if the address is in this object, which ends the iteration.
 int contains(dl_phdr_info* object, std::size_t, void* address) {
   const std::uintptr_t wanted = *static_cast<const std::uintptr_t*>(address);
   for (int i = 0; i < object->dlpi_phnum; ++i) {

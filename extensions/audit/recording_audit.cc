@@ -1,4 +1,4 @@
-// Gathers what a recording may refer to, and acts on what its audit has found.
+// Gathers the memory to which a recording may refer, and acts on the result of its audit.
 #include "extensions/audit/recording_audit.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace cgtree {
 
-// Notes all but the scratch memory of the footprint, which grows until the recording is complete.
+// Notes the footprint except scratch memory, which grows until the recording is complete.
 void RecordingAudit::begin(CapturedStep& step, bool hands_out_rows) {
   step_ = &step;
   hands_out_rows_ = hands_out_rows;
@@ -104,7 +104,7 @@ void RecordingAudit::describe(UsedMemory& used) const {
   keep_live(storage);
 }
 
-// Whatever the graphs may refer to is kept.
+// Keeps all memory to which the graphs may refer.
 void RecordingAudit::give_up() noexcept {
   for (const StorageRef& storage : live_)
     keep_live(storage);
@@ -118,8 +118,8 @@ void RecordingAudit::keep_live(const StorageRef& storage) const noexcept {
   if (!is_known && !step_->call.checks_address_of(storage)) kept.add(storage);
 }
 
-// Work that uses the caller's address of what is copied reads the same bytes at each replay, and
-// what it writes there the copy back overwrites.
+// Work that uses the caller's address of a copied binding reads the same bytes at each replay, and
+// the copy back overwrites its writes.
 void RecordingAudit::refuse_copy_sources(const Audit& audit) const {
   for (const ForeignPointer& pointer : audit.foreign) {
     if (audit.memory[pointer.memory].owner != MemoryOwner::kCopySource) continue;

@@ -1,5 +1,5 @@
-// RecordingAudit: audits one recording: gathers what it may refer to, reads its graphs, keeps what
-// they turn out to use, and refuses what the options forbid.
+// RecordingAudit: audits one recording: gathers the memory to which it may refer, reads its graphs,
+// keeps the memory that they use, and refuses uses that the options forbid.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ class RecordingAudit {
 
   const OnForeignPointer on_foreign_pointer_;
   CapturedStep* step_ = nullptr;  // from begin() on
-  KnownMemory known_;             // that the graphs may refer to
-  std::vector<StorageRef> live_;  // of it, the outputs that are held
+  KnownMemory known_;             // to which the graphs may refer
+  std::vector<StorageRef> live_;  // the held outputs in known_
   bool has_copy_sources_ = false;
   bool hands_out_rows_ = false;
   std::unique_ptr<Auditor> auditor_;  // while it reads

@@ -1,4 +1,4 @@
-// Names the body in errors of work that a body may not do.
+// Names the body in errors of work that a body must not do.
 #include "extensions/flow/body.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace cgtree {
 namespace {
 
-// Of no allocation of the step itself: which of those become outputs is noted by number.
+// A number that no allocation of the step itself has: the step notes by number which of its
+// allocations become outputs.
 constexpr std::uint32_t kFirstInBodies = std::uint32_t{1} << 30;
 
 // Requires: a step is open.
@@ -123,7 +124,7 @@ void BodyMemory::check_nothing_kept() const {
       body_.name, kept));
 }
 
-// Where there is no fork, the step itself frees in order.
+// Without a fork, the step itself frees in order.
 bool BodyMemory::is_one_chain() const noexcept {
   for (const BodyMemory* body = this; body != nullptr; body = body->outer_) {
     if (body->fork_ != nullptr && !body->fork_->is_joined()) return false;
@@ -147,7 +148,7 @@ void BodyMemory::made_elsewhere(const StorageRef& storage) {
   base_->made_elsewhere(storage);
 }
 
-// A trial is not kept, and uses nothing.
+// A trial keeps nothing, and uses nothing.
 bool BodyMemory::keep(const StorageRef& storage) {
   return frame().is_trial || base_->keep(storage);
 }

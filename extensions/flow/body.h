@@ -18,7 +18,7 @@
 
 namespace cgtree {
 
-// A Restored sets a variable until it ends.
+// A Restored sets a variable, and restores it at its end.
 template <typename T>
 class Restored {
  public:
@@ -35,15 +35,15 @@ class Restored {
 
 // A FlowDraws holds the generators that the bodies of one branch or loop may draw from. Only the
 // device knows how often a body runs, and the generators must not depend on it: the call takes one
-// block of each, which with the number of the round begins a sequence for each run of a body
+// block of each generator; with the number of the round it begins a sequence for each run of a body
 // (draws_of_round()).
 class FlowDraws {
  public:
   // Borrows the generators.
   explicit FlowDraws(std::span<const Generator> generators) noexcept : generators_(generators) {}
 
-  // Takes the blocks. `round`: where the device counts the rounds of a loop. Must be called once,
-  // before any body runs or is captured. Throws as Generator::reserve().
+  // Takes the blocks. `round`: the address at which the device counts the rounds of a loop. Must be
+  // called once, before any body runs or is captured. Throws as Generator::reserve().
   void reserve(const std::int32_t* round = nullptr);
 
  private:
@@ -62,13 +62,13 @@ struct Body {
   std::function<std::vector<Tensor>()> enqueue;
 };
 
-// While a BodyScope lives, its thread is inside a body. A body has no breaks, and asks for no
-// position of a generator, because a replay may skip or repeat it. Its allocations have no number
-// in the step.
+// While a BodyScope lives, its thread is inside a body. A body has no breaks, and must not ask for
+// the position of a generator, because a replay may skip or repeat it. Its allocations have no
+// number in the step.
 class BodyScope final : private BreakHandler, private DrawHandler {
  public:
-  // Borrows the body. `round`: of a body that runs now; none of one that current_stream() captures.
-  // Throws InvalidArgument, OutOfMemory.
+  // Borrows the body. `round`: for a body that runs now; nullopt for a body that current_stream()
+  // captures. Throws InvalidArgument, OutOfMemory.
   BodyScope(const Body& body, std::optional<std::int32_t> round);
   BodyScope(const BodyScope&) = delete;
   BodyScope& operator=(const BodyScope&) = delete;
@@ -77,8 +77,8 @@ class BodyScope final : private BreakHandler, private DrawHandler {
   // The draws of this run from one generator.
   struct Draws {
     PhiloxSequenceRef sequence;
-    Tensor place;          // where a body that is captured finds the position
-    PhiloxPosition first;  // of a body that runs now
+    Tensor place;          // the address of the position, for a captured body
+    PhiloxPosition first;  // for a body that runs now
     std::uint64_t blocks = 0;
   };
 
@@ -91,22 +91,23 @@ class BodyScope final : private BreakHandler, private DrawHandler {
 
   const Body& body_;
   std::vector<Draws> made_;
-  std::optional<Restored<std::uint32_t>> uncounted_;  // of allocations of the step
+  std::optional<Restored<std::uint32_t>> uncounted_;  // keeps the step's count of allocations
   const BreakScope breaks_{this};
   const DrawHandlerScope draws_{*this};
 };
 
-// A BodyMemory serves empty() while a body is captured. The body reuses memory that it has released
-// while its work is one chain: no side stream of it, or around it, has yet to join. Other memory
-// stays allocated until the body ends, as does released memory from outside of the body, because
-// the next round of a loop reads it again. The bodies of a choice get the same memory in turn.
+// A BodyMemory serves empty() while a body is captured. The body reuses memory that it released
+// while its work is one chain: no side stream of the body, or around it, has yet to join. Other
+// memory stays allocated until the body ends, as does released memory from outside of the body,
+// because the next round of a loop reads it again. The bodies of a choice get the same memory in
+// turn.
 class BodyMemory final : public StorageAllocator {
  public:
-  // Borrows the body. `fork`: of the stream that it is captured on; null where the step's own fork
-  // sees all streams.
+  // Borrows the body. `fork`: of the stream on which the body is captured; null where the step's
+  // own fork sees all streams.
   BodyMemory(const Body& body, const StreamFork* fork) noexcept;
-  // Frees the tensors of the body, or hands them on to a body around it that has a side stream
-  // which has not joined and may run beside this one.
+  // Frees the tensors of the body, or hands them on to an enclosing body with a side stream that
+  // has not joined and may run beside this body.
   ~BodyMemory();
   BodyMemory(const BodyMemory&) = delete;
   BodyMemory& operator=(const BodyMemory&) = delete;
@@ -134,7 +135,7 @@ class BodyMemory final : public StorageAllocator {
   BodyMemory* const outer_;
   StorageAllocator* const base_;  // of the step
   std::list<StorageRef> made_;
-  std::list<StorageRef> handed_on_;  // by bodies in this one
+  std::list<StorageRef> handed_on_;  // by nested bodies
   bool was_in_body_ = false;
   const AllocatorScope scope_{*this};
 };
@@ -143,7 +144,7 @@ class BodyMemory final : public StorageAllocator {
 bool is_warming_up() noexcept;
 
 // Runs the body eagerly on current_stream() and passes its results to use(), outside of the body's
-// scopes, before its memory is freed. A warm-up checks that the body keeps none of it.
+// scopes, before its memory is freed. A warm-up checks that the body keeps none of this memory.
 template <typename Use>
 void run_eagerly(const Body& body, std::int32_t round, const Use& use) {
   std::optional<BodyMemory> memory;

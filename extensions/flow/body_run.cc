@@ -16,7 +16,7 @@
 namespace cgtree {
 namespace {
 
-// Returns the upper halves of the addresses at which this process has memory, as ranges.
+// Returns the upper halves of the addresses of this process's memory, as ranges.
 std::vector<std::pair<std::uint64_t, std::uint64_t>> upper_halves() {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
   std::ifstream maps("/proc/self/maps");
@@ -43,9 +43,9 @@ class Comparison {
   }
 
  private:
-  // Returns whether two words at this offset differ in a gap of a struct that is passed by value.
-  // The four bytes behind a float there are what the stack had, which most often is half an
-  // address; no number of a program is.
+  // Returns whether two words at this offset differ only in a gap of a struct that is passed by
+  // value. The four bytes of padding after a float come from the stack, and are most often half an
+  // address, which is never a number of a program.
   bool is_gap(const NodeContents& kernel, std::size_t at, std::uint64_t one, std::uint64_t other) {
     const bool is_in_struct = std::ranges::any_of(kernel.parameters(), [&](const auto& parameter) {
       return at - parameter.offset < parameter.bytes && parameter.bytes > sizeof(one);
@@ -77,7 +77,7 @@ class Comparison {
   }
   std::string compare_node(const NodeContents& first, const NodeContents& second) {
     const std::string name = second.name().empty() ? "" : " '" + demangled(second.name()) + "'";
-    // Other parameters of a collective are the communicator's, and may differ between captures.
+    // Other parameters of a collective belong to the communicator, and may differ between captures.
     if (is_collective(second.name()) && first.name() == second.name()) return "";
     if (!are_of_one_form(first, second))
       return str_format("{} is another, or has other dimensions", name);
@@ -110,9 +110,9 @@ class Comparison {
     }
     return "";
   }
-  // Whether two words are the same number, or the same byte of what both runs have made. Code may
-  // pass the end of a piece of memory, where another one may begin. A number that lies in what one
-  // run has made is the address of that.
+  // Returns whether two words are the same number, or the same byte of memory that both runs made.
+  // Code may pass the end of a piece of memory, where another one may begin. A number that lies in
+  // memory of one run is the address of that memory.
   bool is_same(std::uint64_t one, std::uint64_t other) const {
     bool is_inside = false;
     for (const auto& [first, second] : around_) {
@@ -132,7 +132,7 @@ class Comparison {
   }
 
   std::vector<std::pair<const BodyRun*, const BodyRun*>> around_;  // the outermost first
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> halves_;    // empty until it is asked
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> halves_;    // empty until it is needed
 };
 
 }  // namespace
@@ -172,8 +172,8 @@ RunLog* RunLog::current() noexcept {
   return frame().body_log;
 }
 
-// Source: cudaStreamGetCaptureInfo, of its graph: while the capture is open all is allowed but to
-// destroy it and to remove nodes.
+// Source: cudaStreamGetCaptureInfo about its graph: while the capture is open, all operations on it
+// are allowed except destroying it and removing nodes.
 std::vector<NodeHandle> RunLog::list() const {
   CaptureInfo info;
   std::vector<NodeHandle> nodes;
@@ -214,7 +214,7 @@ void RunLog::end(std::span<const Tensor> results) {
   std::ranges::sort(own_);
 }
 
-// On a device that does not describe nodes, their types are compared.
+// If the device does not describe nodes, their types are compared.
 void RunLog::read(GraphHandle graph) {
   GraphAPI& graphs = stream_.graphs();
   if (!ok(graphs.read_nodes(graph, &run_.nodes))) {

@@ -2,11 +2,11 @@
 //
 // While a step is recorded, the code of a body runs twice (conditional.h), and the graph keeps the
 // work of the second run. An eager call runs it once. Code that changes state of the host, for
-// example a counter, enqueues other work each time: no recording is right, and difference() finds
-// it.
+// example a counter, enqueues different work each time: no recording is right, and difference()
+// finds it.
 //
 // Both runs ask for the same memory in the same order, but need not get the same addresses. An
-// example, of a body that makes two tensors and launches k(x, scratch) and k(scratch, y):
+// example of a body that makes two tensors and launches k(x, scratch) and k(scratch, y):
 //
 //              first run                 second run
 //   memory     [0x100, 32) [0x120, 32)   [0x180, 32) [0x1a0, 32)
@@ -28,16 +28,16 @@
 namespace cgtree {
 
 struct BodyRun {
-  // A tensor that the body has returned.
+  // A tensor that the body returned.
   struct Result {
     std::uintptr_t address;
     std::string text;  // its type and shape
   };
 
   std::string name;                 // of the body
-  std::size_t at = 0;               // the nodes of the run around it that come before the body
-  std::vector<NodeContents> nodes;  // of its graph, without those that the library has added
-  std::vector<Range> made;          // the memory that it has asked for
+  std::size_t at = 0;               // the number of nodes before the body in the enclosing run
+  std::vector<NodeContents> nodes;  // of its graph, without nodes that the library added
+  std::vector<Range> made;          // the memory that it allocated
   std::vector<Result> results;
   std::vector<BodyRun> bodies;  // of branches and loops in it
 };
@@ -52,7 +52,7 @@ std::string difference_of_results(const BodyRun& first, const BodyRun& second);
 // Thread safety: used by the thread that captures.
 class RunLog {
  public:
-  // Borrows the run. `stream`: where the body is captured.
+  // Borrows the run. `stream`: the stream on which the body is captured.
   RunLog(BodyRun& run, StreamRef stream);
   ~RunLog();
   RunLog(const RunLog&) = delete;
@@ -60,19 +60,19 @@ class RunLog {
 
   // Returns the innermost log of the calling thread, or null.
   static RunLog* current() noexcept;
-  // Returns how many nodes the body has enqueued.
+  // Returns how many nodes the body enqueued.
   std::size_t nodes() const;
-  // The library has added this node to the graph of the body.
+  // Leaves out a node that the library added to the graph of the body.
   void leave_out(NodeHandle node) { left_out_.push_back(node); }
-  // The body has a branch or loop behind its first `at` nodes, whose bodies have run so.
+  // Adds the runs of the bodies of a branch or loop that follows the body's first `at` nodes.
   void add(std::size_t at, std::vector<BodyRun> runs);
-  // The code of the body has returned.
+  // Must be called when the code of the body has returned.
   void end(std::span<const Tensor> results);
-  // Gives the run the contents of its nodes. `graph`: of the body, whose capture has ended.
+  // Reads the contents of the run's nodes. `graph`: of the body, whose capture has ended.
   void read(GraphHandle graph);
 
  private:
-  // How much the step has made.
+  // How much memory the step made.
   struct Made {
     std::size_t in_pools = 0;
     std::size_t elsewhere = 0;
@@ -84,7 +84,7 @@ class RunLog {
   BodyRun& run_;
   const StreamRef stream_;
   RunLog* const outer_;
-  Made noted_ = made();  // earlier allocations are noted, or are of a body in this one
+  Made noted_ = made();  // earlier allocations are noted, or belong to a nested body
   std::vector<NodeHandle> left_out_;
   std::vector<NodeHandle> own_;  // sorted
 };

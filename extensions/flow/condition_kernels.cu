@@ -9,8 +9,8 @@
 namespace cgtree {
 namespace {
 
-// The parameters of kernels have no padding: a word of it could be taken for an address by what
-// reads recordings.
+// The parameters of kernels have no padding: readers of recordings could take a word of padding for
+// an address.
 template <typename Body>
 void launch_one(StreamRef stream, const Body& body) {
   static_assert(std::has_unique_object_representations_v<Body>);
@@ -37,7 +37,7 @@ struct SetCondition {
   }
 };
 
-// Of a loop, which has no condition in an eager run.
+// For a loop, which has no condition in an eager run.
 CGTREE_HOST_DEVICE inline void go_on(ConditionHandle condition, bool goes_on) {
   if (condition != ConditionHandle::kNull) set_condition(condition, goes_on ? 1 : 0);
 }
@@ -81,7 +81,7 @@ struct EndRingRound {
     return std::atomic_ref(ring.header->stopped).load(std::memory_order_acquire);
 #endif
   }
-  // The host may copy a row while it is overwritten, and throws the copy away.
+  // The host may copy a row while it is overwritten, and then discards the copy.
   CGTREE_HOST_DEVICE static void write(std::uint32_t* to, const std::uint32_t* from,
                                        std::uint64_t words) {
     for (std::uint64_t i = 0; i < words; ++i) {

@@ -1,5 +1,5 @@
 // The kernels that set conditions, and begin the random numbers of bodies, which nvcc compiles.
-// They are launched on a stream, without checks. Those of loops set no condition that is null.
+// They are launched on a stream, without checks. Those of loops do not set a null condition.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace cgtree {
 
-// A FlagInMemory is where a kernel reads whether to go on, or which body to take: an int32, or a
-// bool if is_bool is not 0.
+// A FlagInMemory is the address at which a kernel reads whether to go on, or which body to take: an
+// int32, or a bool if is_bool is not 0.
 struct FlagInMemory {
   const void* address = nullptr;
   std::uint64_t is_bool = 0;
@@ -23,8 +23,8 @@ struct FlagInMemory {
   }
 };
 
-// Returns where a run of a body begins to draw. `call`: one block, which the branch or loop has
-// reserved. It is as random as the seed and the offset of any two runs must be to be apart.
+// Returns the position at which a run of a body begins to draw. `call`: one block, which the branch
+// or loop reserved. Its randomness keeps the seeds and offsets of any two runs apart.
 CGTREE_HOST_DEVICE constexpr PhiloxPosition draws_of_round(const PhiloxBlock& call,
                                                            std::int32_t round) {
   const PhiloxBlock own =
@@ -37,11 +37,11 @@ CGTREE_HOST_DEVICE constexpr PhiloxPosition draws_of_round(const PhiloxBlock& ca
 // *place = draws_of_round(the first block of `call`, *round), in round 0 if `round` is null.
 void launch_begin_draws(StreamRef stream, const PhiloxRange& call, const std::int32_t* round,
                         PhiloxPosition* place);
-// The condition becomes the value of the flag; `last` if that is not from 0 to `last`, unless
+// Sets the condition to the value of the flag; to `last` if that is not from 0 to `last`, unless
 // `last` is negative.
 void launch_set_condition(StreamRef stream, FlagInMemory flag, std::int32_t last,
                           ConditionHandle condition);
-// In front of a loop: *rounds = 0, and the condition holds. `ring`: counts the loops whose rows go
+// Before a loop: *rounds = 0, and the condition holds. `ring`: counts the loops whose rows go
 // there; or null.
 void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle condition,
                        RingState* ring = nullptr);
@@ -50,7 +50,7 @@ void launch_begin_loop(StreamRef stream, std::int32_t* rounds, ConditionHandle c
 void launch_end_round(StreamRef stream, FlagInMemory flag, std::int32_t* rounds,
                       std::int32_t max_rounds, ConditionHandle condition);
 // As launch_end_round(), where the host may have stopped the loop, too. The round's row, `bytes` at
-// `row`, a multiple of 4, goes to the ring, and whether there is another one to its state.
+// `row`, a multiple of 4, goes to the ring, and the decision about another round to its state.
 void launch_end_ring_round(StreamRef stream, const Ring& ring, const void* row, std::uint32_t bytes,
                            FlagInMemory flag, std::int32_t* rounds, std::int32_t max_rounds,
                            ConditionHandle condition);

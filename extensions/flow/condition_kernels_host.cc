@@ -1,2 +1,2 @@
-// Compiles the kernels for the host device alone, where there is no nvcc.
+// Compiles the kernels for the host device only, where there is no nvcc.
 #include "extensions/flow/condition_kernels.cu"

@@ -18,11 +18,11 @@
 #include "interop/device/refusal.h"
 
 namespace cgtree {
-// While an OrderInBody lives, a body is captured: the place of the step's work in its order is the
-// body's stream, or none where a branch or loop around the body is not in that order.
+// While an OrderInBody lives, a body is captured: the step's ordered stream is the body's stream,
+// or none if an enclosing branch or loop is not in the step's order.
 class OrderInBody {
  public:
-  // `around`: where the branch or loop is.
+  // `around`: the stream of the branch or loop.
   OrderInBody(StreamRef around, StreamRef body)
       : step_(StepScope::current()),
         stream_(around == ordered_stream(*step_) ? body : StreamRef()) {}
@@ -40,8 +40,8 @@ namespace {
 
 constexpr int kUnsupported = static_cast<int>(Code::kStreamCaptureUnsupported);
 
-// Returns the stream of a body. To make or end a stream may need calls that the capture of the step
-// forbids its thread.
+// Returns the stream of a body. Making or ending a stream may need calls that the capture of the
+// step forbids its thread.
 std::shared_ptr<const Stream> body_stream(Device device) {
   GraphAPI* const api = device_api(device).graphs();
   const RelaxedCapture relaxed(api);
@@ -51,9 +51,9 @@ std::shared_ptr<const Stream> body_stream(Device device) {
           }};
 }
 
-// Enqueues a body on `stream`, which captures, and notes in `log` what its code does. The step is
-// not told of the streams that it forks: they have joined when the capture has ended. Calls
-// end(its results) behind its work.
+// Enqueues a body on `stream`, which captures, and notes the work of its code in `log`. The step is
+// not told of streams that the body forks: they have joined when the capture ends. Calls end(its
+// results) after its work.
 template <typename End>
 void enqueue(const Body& body, StreamRef stream, RunLog& log, const End& end) {
   const OrderInBody order(current_stream(), stream);
@@ -101,7 +101,7 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
   }
 }
 
-// The code of a body has done something else when it ran again: a second try may succeed.
+// Throws: the code of a body did something else in its second run; another try may succeed.
 [[noreturn]] void refuse_second(const Body& body, std::string_view what) {
   const std::string text = str_format(
       "{} does not enqueue the same each time that its code runs: {}. A recording runs the code "
@@ -113,8 +113,9 @@ void check_nodes(const Body& body, GraphAPI& graphs, const Graph& graph) {
   throw InvalidArgument(text);
 }
 
-// Returns why the body cannot be captured, or "". Relaxed: a capture in a thread's own mode would
-// forbid other threads what this capture, which is not kept, does not mind.
+// Returns the reason why the body cannot be captured, or "". The capture is relaxed: a capture in
+// the thread's mode would forbid calls of other threads that do not disturb this capture, which is
+// not kept.
 std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
                            Graph* graph) {
   try {
@@ -123,9 +124,11 @@ std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, cons
       enqueue(body, stream, log, [&](std::span<const Tensor> returned) { tried(body, returned); });
     } catch (const Error&) {
       throw;
-    } catch (const std::exception& error) {  // a DeviceError, maybe, as a language around has it
+    } catch (const std::exception& error) {  // perhaps a wrapped DeviceError
       const Code code = capture.end(graph);
-      if (ok(code) || code == Code::kStreamCaptureUnjoined) throw;  // a fork was to join later
+      if (ok(code) || code == Code::kStreamCaptureUnjoined)
+        throw;  // a fork that has not joined
+                // yet
       return error.what();
     }
     const Code code = capture.end(graph);
@@ -135,7 +138,7 @@ std::string try_to_capture(const Body& body, StreamRef stream, RunLog& log, cons
   }
 }
 
-// As try_to_capture(). Refuses a body that swallows an exception, before it is captured to be kept.
+// As try_to_capture(). Refuses a body that swallows an exception, before the capture that is kept.
 std::string collect(const Body& body, StreamRef stream, RunLog& log, const TriedBody& tried,
                     Graph* graph) {
   std::optional<Refusal> refused;
@@ -164,7 +167,7 @@ BodyRun try_body(const Body& body, StreamRef own, const TriedBody& tried) {
   return run;
 }
 
-// The next three are of the capture around bodies.
+// The next three are about the capture around bodies.
 CaptureInfo capture_around(StreamRef stream) {
   CaptureInfo found;
   check(stream.graphs().capture_info(stream.handle(), &found), "ask what a step captures");
@@ -180,7 +183,7 @@ std::size_t nodes_around(StreamRef stream) {
   return found.size();
 }
 
-// Throws InvalidArgument if the body has added to them.
+// Throws InvalidArgument if the body added nodes to it.
 void expect_nodes_around(StreamRef stream, std::size_t nodes_before, const Body& body) {
   if (nodes_around(stream) == nodes_before) return;
   refuse(body,
@@ -188,8 +191,8 @@ void expect_nodes_around(StreamRef stream, std::size_t nodes_before, const Body&
          "is another one; launch there, or on streams that wait for it)");
 }
 
-// The capture of a body, to be ended. A driver does not survive one that fails, so an exception
-// leaves it complete: all that was enqueued is joined.
+// The capture of a body, which must be ended. A driver does not survive a capture that fails, so an
+// exception leaves it complete: all enqueued work is joined.
 class BodyCapture {
  public:
   BodyCapture(StreamRef stream, GraphHandle body) : stream_(stream), body_(body) {
@@ -299,7 +302,7 @@ void capture_body(StreamRef own, GraphHandle graph, const Body& body, const Body
   if (!found.empty()) refuse_second(body, found);
 }
 
-// Adds the node, and captures the bodies as they were tried.
+// Adds the node, and captures the bodies as in their trials.
 void capture_all(ConditionalKind kind, StreamRef own, std::span<const Body> bodies,
                  std::span<const BodyRun> runs, const SetCondition& set, const EndBody& end) {
   GraphAPI& graphs = own.graphs();
@@ -367,7 +370,7 @@ std::int32_t read_flag(const Tensor& flag, StreamRef stream) {
   return value;
 }
 
-// Other failures than wrong use and errors of the device may not come again.
+// Failures other than wrong use and device errors may not recur.
 void collect_refusals(const std::function<void()>& work) {
   try {
     work();

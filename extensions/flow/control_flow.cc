@@ -18,7 +18,7 @@
 namespace cgtree {
 namespace {
 
-// The results of a choice. They lie outside of its bodies, of which one runs.
+// The results of a choice. They lie outside of its bodies, of which only one runs.
 class Results {
  public:
   // Throws InvalidArgument unless the results have the shapes and types of the first body's.
@@ -74,7 +74,7 @@ class Results {
                                      describe(one), to_string(device)));
   }
 
-  std::string first_;  // the name of the body that has returned them; empty: none yet
+  std::string first_;  // the name of the body that returned them; empty: no body yet
   std::vector<Like> like_;
   std::vector<Tensor> made_;
 };
@@ -102,7 +102,7 @@ std::vector<Body> bodies_of(ConditionalKind kind, std::span<const BodyCode> give
   return bodies;
 }
 
-// `last`: the number of the body that runs where there is none with the number of `index`, or -1.
+// `last`: the number of the body that runs if no body has the number in `index`, or -1.
 std::vector<Tensor> choose_one(ConditionalKind kind, const Tensor& index,
                                std::span<const BodyCode> given,
                                const std::vector<Generator>& generators, std::int32_t last = -1) {
@@ -152,8 +152,8 @@ std::vector<Tensor> choose_one(ConditionalKind kind, const Tensor& index,
   return results.take();
 }
 
-// Returns rounds that go on while a flag, the first tensor that the body returns, is not 0, `most`
-// times at most. `count`: int32, on the device; borrowed.
+// Returns rounds that continue while a flag, the first tensor that the body returns, is not 0, at
+// most `most` times. `count`: int32, on the device; borrowed.
 Rounds counted_rounds(const Tensor& count, std::int32_t most) {
   return {.begin =
               [&count](StreamRef stream, ConditionHandle condition) {

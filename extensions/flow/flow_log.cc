@@ -1,4 +1,4 @@
-// The list of the logs that are open on each thread.
+// The list of the open logs of each thread.
 #include "extensions/flow/flow_log.h"
 
 #include <utility>
@@ -8,7 +8,7 @@ namespace cgtree {
 namespace {
 
 struct BodyStreams {
-  std::vector<StreamRef> streams;  // of the bodies that are open, the innermost last
+  std::vector<StreamRef> streams;  // of the open bodies, the innermost last
 };
 
 }  // namespace

@@ -8,28 +8,28 @@
 
 namespace cgtree {
 
-// While a FlowLog is open it hears of the streams on which its thread captures bodies.
+// An open FlowLog is notified of the streams on which its thread captures bodies.
 //
 // Thread safety: used by the thread that captures.
 class FlowLog {
  public:
-  // look(stream) is called when the capture of a body is about to end there. It must not throw.
+  // look(stream) is called just before the capture of a body ends there. It must not throw.
   using Look = std::function<void(StreamRef)>;
   explicit FlowLog(Look look = nullptr) noexcept;
   ~FlowLog() { close(); }
   FlowLog(const FlowLog&) = delete;
   FlowLog& operator=(const FlowLog&) = delete;
 
-  // Hears of nothing more.
+  // Ends the notifications.
   void close() noexcept;
 
-  // Whether a loop hands out rows, which an eager run beside a replay would hand out again.
+  // True if a loop hands out rows, which an eager run beside a replay would hand out again.
   bool hands_out_rows() const noexcept { return hands_out_rows_; }
 
-  // Where bodies are captured on this thread, the innermost last.
+  // The streams on which bodies are captured on this thread, the innermost last.
   static std::span<const StreamRef> streams() noexcept;
 
-  // While a BodyOn lives, a body is captured there. Throws std::bad_alloc.
+  // While a BodyOn lives, a body is captured on its stream. Throws std::bad_alloc.
   class BodyOn {
    public:
     explicit BodyOn(StreamRef stream);
@@ -38,7 +38,7 @@ class FlowLog {
     BodyOn& operator=(const BodyOn&) = delete;
   };
 
-  // Tells all logs that are open on the thread that a loop hands out rows.
+  // Tells all open logs of the thread that a loop hands out rows.
   static void note_rows() noexcept;
 
  private:

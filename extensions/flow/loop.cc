@@ -18,7 +18,7 @@ std::int32_t expect_max_rounds(std::int64_t max_rounds) {
 
 Tensor run_counted(FlowDraws& draws, const std::function<void(const Tensor& count)>& run) {
   const StreamRef stream = current_stream();
-  const bool captures = is_captured("loop()", stream);  // throws where no memory can be taken
+  const bool captures = is_captured("loop()", stream);  // throws where no memory can be allocated
   Tensor count;
   const auto work = [&] {
     count = empty(Shape(), DType::kInt32, stream.device());

@@ -1,4 +1,4 @@
-// Hands out rows by a ring in pinned memory.
+// Hands out rows through a ring in pinned memory.
 #include "extensions/flow/loop_stream.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr std::size_t kMostRows = std::size_t{1} << 20;
 constexpr auto kSpinning = std::chrono::microseconds(200);
 constexpr auto kNap = std::chrono::microseconds(20);
 
-// Copies memory that the device may be writing, word by word; the last word may be a part.
+// Copies memory that the device may be writing, word by word; the last word may be partial.
 void copy_words(void* to, const std::byte* from, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += 4) {
     auto* const place = reinterpret_cast<std::uint32_t*>(const_cast<std::byte*>(from) + at);
@@ -43,7 +43,7 @@ std::int64_t slot_bytes(std::size_t row_bytes) {
 
 }  // namespace
 
-// A LoopRing is the memory of a LoopStream, and how far both sides have come there.
+// A LoopRing is the memory of a LoopStream, and the progress of both sides in it.
 struct LoopRing {
   LoopRing(Device on, std::size_t bytes, std::size_t behind)
       : device(on),
@@ -67,27 +67,27 @@ struct LoopRing {
   std::uint64_t written() const noexcept {
     return std::atomic_ref(ring.header->written).load(std::memory_order_acquire);
   }
-  // Returns how many rows have been overwritten since the host has read one.
+  // Returns how many rows were overwritten since the host last read a row.
   std::uint64_t lost() const noexcept { return lost(read.load()); }
-  // As if `row` were the next one.
+  // As above, if `row` were the next one.
   std::uint64_t lost(std::uint64_t row) const noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
     return std::max(written(), row + rows) - row - rows;
   }
-  // Returns the head of a row; that of the next one is whole if lost() is 0 behind it.
+  // Returns the head of a row; the next row's head is whole if lost() is 0 afterwards.
   RingSlot head(std::uint64_t row) const noexcept {
     RingSlot slot{};
     copy_words(&slot, slot_of(ring, row), sizeof(slot));
     return slot;
   }
-  // Returns the loop of the next row; of the last one, if the device is so fast that the next one
-  // is lost meanwhile. Requires: there is one.
+  // Returns the loop of the next row; that of the last row, if the device is so fast that the next
+  // one is lost meanwhile. Requires: a next row exists.
   std::uint64_t next_loop() const noexcept {
     const std::uint64_t row = read.load();
     const std::uint64_t loop = head(row).loop;
     return lost(row) == 0 ? loop : head(written() - 1).loop;
   }
-  // Returns the loop that stop() means.
+  // Returns the loop that stop() ends.
   std::uint64_t loop_to_stop() const noexcept {
     if (read.load() != written()) return next_loop();
     return std::max(ended.load(), failed.load()) + 1;
@@ -96,13 +96,13 @@ struct LoopRing {
   const Device device;
   const std::size_t row_bytes;
   const std::size_t rows;
-  const Tensor pinned;     // the header, and behind it the slots
+  const Tensor pinned;     // the header, followed by the slots
   const Tensor on_device;  // RingState
   const Ring ring;
   std::atomic<std::uint64_t> read = {};    // rows
-  std::atomic<bool> is_read = false;       // by a thread that is in next()
-  std::atomic<std::uint64_t> ended = {};   // loops, as far as the rows tell that were read
-  std::atomic<std::uint64_t> failed = {};  // the last loop whose body has thrown
+  std::atomic<bool> is_read = false;       // a thread is in next()
+  std::atomic<std::uint64_t> ended = {};   // loops, as far as the rows that were read show
+  std::atomic<std::uint64_t> failed = {};  // the last loop whose body threw
 };
 
 // Rounds whose rows go to a ring.
@@ -150,16 +150,16 @@ class RingRounds {
   }
 
  private:
-  // Waits for the work in front of the loop, as each round does: the work that a body which throws
-  // has enqueued must not be waited for.
+  // Waits for the work before the loop, as each round does: work that was enqueued by a body that
+  // throws must not be waited for.
   void begin_eager_run(StreamRef stream) {
     RingState state{};
     ring_.on_device.copy_to_host(&state, sizeof(state), stream);
     loop_ = state.loops;
     runs_ = true;
   }
-  // An eager round has ended before the rows can: goes_on() waits for it. On the default stream of
-  // a thread no use of pinned memory can be noted.
+  // An eager round has ended before its row can be written: goes_on() waits for it. On a thread's
+  // default stream no use of pinned memory can be noted.
   void note_own_use(StreamRef stream, ConditionHandle condition) const {
     note_use(count_.storage(), stream);
     note_use(ring_.on_device.storage(), stream);
@@ -171,7 +171,7 @@ class RingRounds {
   const Tensor& count_;
   const std::int32_t most_;
   std::uint64_t loop_ = 0;  // of the eager run
-  bool runs_ = false;       // an eager run has begun, and not ended
+  bool runs_ = false;       // an eager run has begun and not ended
 };
 
 namespace {
@@ -268,7 +268,7 @@ std::uint64_t LoopStream::drop() noexcept {
   return ring.read - before;
 }
 
-// Of several threads the one that means the latest loop counts.
+// If several threads call it, the latest loop counts.
 void LoopStream::stop() noexcept {
   const std::atomic_ref stopped(ring_->ring.header->stopped);
   const std::uint64_t loop = ring_->loop_to_stop();

@@ -1,4 +1,4 @@
-// LoopStream: rows that a loop on the device hands out while it runs, one for each round.
+// LoopStream: rows that a loop on the device hands out while it runs, one row for each round.
 //
 //   cgtree::LoopStream tokens(device, /*row_bytes=*/4 * rows, /*rows=*/1024);
 //   auto step = [&](Tensor batch, Tensor kv_cache) {
@@ -16,11 +16,11 @@
 //     if (got->is_last) break;
 //   }
 //
-// The device does not wait for the host: of a host that is more than `rows` rows behind, rows are
-// lost, and next() says so. Each loop hands out as many rows as it makes rounds, at least one,
+// The device does not wait for the host: if the host is more than `rows` rows behind, rows are
+// lost, and next() reports it. Each loop hands out as many rows as it makes rounds, at least one,
 // whether the step runs eagerly, is warmed up or replayed, for a caller, precapture() or a
-// SizeLearner; one whose body throws has no last row. See drop(). A replay that hands out rows is
-// not verified, because an eager run beside it would hand them out again.
+// SizeLearner; a loop whose body throws has no last row. See drop(). A replay that hands out rows
+// is not verified, because an eager run beside it would hand them out again.
 #pragma once
 
 #include <chrono>
@@ -42,22 +42,23 @@ struct LoopRing;
 
 // The results of the body of a loop that hands out rows.
 struct LoopRound {
-  Tensor goes_on;  // the flag, as of loop()
+  Tensor goes_on;  // the flag, as for loop()
   Tensor row;      // contiguous; a multiple of 4 bytes, at most row_bytes
 };
 
 // A row that was handed out.
 struct LoopRow {
-  std::uint64_t loop = 0;  // its number, from 1 on: of the loops that have run with this stream
+  std::uint64_t loop = 0;  // its number, from 1 on, among all loops with this stream
   std::int32_t round = 0;  // from 0 on
   std::size_t bytes = 0;
   bool is_last = false;  // of its loop
 };
 
-// Loops of one LoopStream must not run at the same time. Recordings keep what they use of it.
+// Loops of one LoopStream must not run at the same time. Recordings keep the parts of it that they
+// use.
 //
-// Thread safety: stop() may be called by any thread; next() and drop() by one at a time, while
-// loops are enqueued and run.
+// Thread safety: stop() may be called by any thread; next() and drop() by one thread at a time,
+// while loops are enqueued and run.
 class LoopStream {
  public:
   // Rows of up to `row_bytes`, a multiple of 4, that are kept while the host is up to `rows` rows
@@ -68,18 +69,18 @@ class LoopStream {
   LoopStream& operator=(LoopStream&&) noexcept;
 
   // Waits for the next row, for `limit` at most, and copies it to the front of `to`. Returns
-  // nothing if there is none by then. Throws InvalidArgument if rows were lost, with their number,
-  // and goes on with the oldest one that is left; and for a row that is larger than `to`, which
-  // remains; ConcurrentUse while another thread is in it.
+  // nothing if there is no row by then. Throws InvalidArgument if rows were lost, with their
+  // number, and continues with the oldest row that is left; InvalidArgument for a row larger than
+  // `to`, which stays; ConcurrentUse while another thread is in it.
   std::optional<LoopRow> next(std::span<std::byte> to, std::chrono::nanoseconds limit);
 
-  // Drops the rows that have been handed out and not been read, lost ones too, and returns their
-  // number. Should be called while no loop runs; stop() then means the one after them.
+  // Drops the rows that were handed out and not read, lost ones too, and returns their number.
+  // Should be called while no loop runs; stop() then applies to the loop after them.
   std::uint64_t drop() noexcept;
 
-  // The loop of the row that next() would return ends with the round that it is in, or, if it has
-  // not begun, with its first one. A loop whose body has thrown has ended: once its rows are read,
-  // that is the loop behind it.
+  // Ends the loop of the row that next() would return, with its present round, or with its first
+  // round if the loop has not begun. A loop whose body threw has ended: once its rows are read,
+  // this ends the loop after it.
   void stop() noexcept;
 
  private:
@@ -89,8 +90,8 @@ class LoopStream {
   std::unique_ptr<LoopRing> ring_;
 };
 
-// As loop(), and each round hands out its row. Throws InvalidArgument for a row of another device,
-// one that is not contiguous, or too large; and in the body of a loop with the same LoopStream.
+// As loop(), and each round hands out its row. Throws InvalidArgument for a row that is on another
+// device, not contiguous, or too large; and in the body of a loop with the same LoopStream.
 Tensor loop(std::int64_t max_rounds, LoopStream& rows, const std::function<LoopRound()>& body,
             const std::vector<Generator>& generators = {});
 

@@ -1,9 +1,9 @@
 // The ring of a LoopStream: rows that a device writes while the host reads.
 //
-// It has kSpareSlots more slots than the rows that the host may be behind, so that a row which may
-// be read is not the one that is being written: while the device writes row w, the host may still
-// see that w - 1 have been written, since only the fence behind row w is also one behind that
-// number. The host copies a row, and then looks again whether it still was one that may be read.
+// It has kSpareSlots more slots than the rows that the host may be behind, so that a readable row
+// is not being written: while the device writes row w, the host may still see that w - 1 were
+// written, because only the fence after row w also orders that number. The host copies a row, and
+// then checks that it was still readable.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace cgtree {
 
 inline constexpr std::uint64_t kSpareSlots = 2;
 
-// In pinned memory, in front of the slots. Each side writes a cache line of its own.
+// In pinned memory, before the slots. Each side writes a separate cache line.
 struct RingHeader {
   alignas(64) std::uint64_t written = 0;  // rows, by the device
   alignas(64) std::uint64_t stopped = 0;  // loops up to this number end, by the host
 };
 
-// In front of the bytes of a row.
+// Precedes the bytes of a row.
 struct RingSlot {
   std::uint64_t loop;   // from 1 on
   std::int32_t round;   // from 0 on
@@ -34,7 +34,7 @@ struct RingSlot {
 struct RingState {
   std::uint64_t loops;    // begun
   std::uint64_t written;  // as RingHeader
-  std::int32_t goes_on;   // whether the loop has another round
+  std::int32_t goes_on;   // true if the loop has another round
   std::int32_t unused;
 };
 
@@ -47,7 +47,7 @@ struct Ring {
   std::uint64_t slot_count;
 };
 
-// Where slot `row % slot_count` begins.
+// Returns the address of slot `row % slot_count`.
 CGTREE_HOST_DEVICE inline std::byte* slot_of(const Ring& ring, std::uint64_t row) {
   return ring.slots + row % ring.slot_count * ring.slot_bytes;
 }

@@ -1,4 +1,4 @@
-// Keeps guards for the step of the thread, and finds what would dangle.
+// Keeps guards for the step of the thread, and finds pointers that would dangle.
 #include "extensions/guards/guard.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ std::uintptr_t end_of_stack() {
 }
 
 // Returns an address among the words that lies between the frame of the caller and that of the
-// step's capture, or 0. The stack grows down. The capture of Steps lies in the heap: nothing is
+// step's capture, or 0. The stack grows down. The capture of Steps lies in the heap, so nothing is
 // known of its variables.
 std::uintptr_t find_on_stack(const void* words, std::size_t bytes, std::uintptr_t frame,
                              std::uintptr_t step) {

@@ -3,9 +3,9 @@
 //   const int splits = cgtree::decide("splits", [cache] { return cache->splits(); });
 //   launch_attention(cgtree::current_stream(), splits, ...);
 //
-// A capture freezes what the host has decided: a grid, a kernel, a plan. A guard is the function
-// that decides. Each later call asks it before a recording is replayed, and replays none whose
-// guards have answered otherwise when it was recorded (docs/guards.md).
+// A capture freezes decisions of the host: a grid, a kernel, a plan. A guard is the function that
+// decides. Each later call asks it before a recording is replayed, and replays only recordings
+// whose guards gave the same answers when they were recorded (docs/guards.md).
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@
 
 namespace cgtree {
 
-// An answer of a guard: an integer, an enumeration, a bool, a pointer, or a struct of those without
-// padding, of at most 16 bytes; or a float or double. Bytes are compared, and a long double has
-// some that are not set.
+// An answer of a guard: an integer, an enumeration, a bool, a pointer, or a struct of these without
+// padding, of at most 16 bytes; or a float or double. Bytes are compared, and some bytes of a long
+// double are not set.
 template <typename Value>
 inline constexpr bool kIsAnswer = std::is_trivially_copyable_v<Value> &&
                                   sizeof(Value) <= sizeof(Guard::Answer) &&
@@ -38,7 +38,7 @@ template <typename Value>
 inline constexpr bool kIsNumber = (std::is_integral_v<Value> ||
                                    std::is_enum_v<Value>)&&sizeof(Value) <= sizeof(std::uint64_t);
 
-// Integers keep their sign, so that messages have it.
+// Integers keep their sign, for messages.
 template <typename Value>
 Guard::Answer to_answer(const Value& value) noexcept {
   Guard::Answer answer = {};
@@ -68,16 +68,17 @@ Guard::Answer keep(Guard guard);
 
 }  // namespace detail
 
-// Returns what the function returns: now, when the work runs, and when it is captured. What is
-// captured keeps the function, which owns all that it reads, and asks it before each replay.
+// Returns the function's result: now, when the work runs, and when it is captured. The recording
+// keeps the function, which owns all that it reads, and asks it before each replay.
 //
 // The function may be asked several times in a call, on the thread of the call or of an explain().
-// It must not call the context, nor the device while the work is captured. What it throws before a
-// replay the call throws, which counts as a failure. Two guards of one name are both kept. Outside
-// of a step, in an eager_break(), and on a thread that is not the step's, it is just called.
+// It must not call the context, nor the device while the work is captured. The call throws
+// exceptions of the function before a replay, and counts as a failure. Two guards with the same
+// name are both kept. Outside of a step, in an eager_break(), and on another thread than the
+// step's, it is just called.
 //
-// Throws InvalidArgument for an empty name; and where ContextOptions::checked is set, if the
-// function has the address of a variable on the stack of the step function, which is gone when the
+// Throws InvalidArgument for an empty name; and if ContextOptions::checked is set, for a function
+// that has the address of a variable on the stack of the step function, which is gone when the
 // function is asked again.
 template <typename Function>
 auto decide(std::string_view name, Function function) {
@@ -95,8 +96,8 @@ auto decide(std::string_view name, Function function) {
   return detail::from_answer<Value>(detail::keep(std::move(guard)));
 }
 
-// Returns the value of a variable of the host, and replays nothing for which it had other bytes.
-// Requires: the variable outlives the recordings.
+// Returns the value of a host variable, and replays only recordings for which it had the same
+// bytes. Requires: the variable outlives the recordings.
 template <typename Value>
 Value watch_value(const Value* variable, std::string_view name = "watched value") {
   static_assert(kIsAnswer<Value>, "watch_value() is for at most 16 bytes, without padding");

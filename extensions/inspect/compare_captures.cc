@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kLowestPointer = 4096;
 
-// Returns the numbers of the nodes that a node waits for, among the first `count`.
+// Returns, for each of the first `count` nodes, the numbers of the nodes that it waits for.
 std::vector<std::vector<std::uint32_t>> dependencies(
     std::span<const std::pair<std::uint32_t, std::uint32_t>> edges, std::size_t count) {
   std::vector<std::vector<std::uint32_t>> found(count);
@@ -41,7 +41,7 @@ std::string form_of(const NodeContents& node) {
                            grid.z, block.x, block.y, block.z, shared);
 }
 
-// Returns what differs between word `k` of two nodes of one form, or "".
+// Returns the difference between word `k` of two nodes of the same form, or "".
 std::string word_difference(const RecordingFacts& facts, std::size_t i, const InspectedWord& word,
                             std::size_t place, std::uint64_t now) {
   if (word.value == now) return "";
@@ -50,7 +50,7 @@ std::string word_difference(const RecordingFacts& facts, std::size_t i, const In
                     word.memory.empty() ? "" : ", ", word.memory, now);
 }
 
-// Returns what differs between two nodes, or "". `described`: the recorded one.
+// Returns the difference between two nodes, or "". `described`: the recorded one.
 std::string difference_of(const RecordingFacts& facts, std::size_t i,
                           const InspectedNode& described, const NodeContents& now) {
   const NodeContents& then = facts.nodes()[i];

@@ -1,5 +1,5 @@
 // Runs the nodes of a recording and those of a new capture one by one, from equal memory, and finds
-// the first node behind which memory differs.
+// the first node after which memory differs.
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -22,9 +22,9 @@
 namespace cgtree {
 namespace {
 
-// Memory from an address of a node on, as it is behind the node.
+// The memory from an address of a node on, after the node.
 struct Window {
-  std::size_t word = 0;  // of InspectedNode::words
+  std::size_t word = 0;  // index in InspectedNode::words
   Range range;
   std::vector<std::size_t> hashes = {};  // one for each kBlockAlignment bytes
 };
@@ -54,7 +54,7 @@ std::vector<Range> cleared(StreamRef stream, std::vector<Range> ranges) {
   return ranges;
 }
 
-// Returns the shortest of the ranges that has the address, from there on; else an empty one.
+// Returns the part from the address on of the shortest range that contains it, or an empty range.
 Range rest_of(std::span<const Range> ranges, std::uintptr_t address) {
   Range found{address, 0};
   for (const Range& range : ranges) {
@@ -90,7 +90,7 @@ class TwoRuns {
   ~TwoRuns() {
     try {
       put_back();
-    } catch (const std::exception&) {  // an error of the device that is told already
+    } catch (const std::exception&) {  // an error of the device that is already reported
       (void)stream_.graphs().take_last_error();
     }
   }
@@ -143,7 +143,7 @@ class TwoRuns {
   }
 
  private:
-  // The memory of a word ends where that of the next one begins.
+  // The memory of a word ends where the next word's memory begins.
   void find_windows(std::vector<Range> ranges) {
     if (!windows_.empty()) return;
     ranges.insert(ranges.end(), written_.begin(), written_.end());
@@ -234,7 +234,7 @@ class TwoRuns {
   CaptureComparison& comparison_;
   Recording& recording_;
   const StreamRef stream_;
-  std::vector<std::pair<Tensor, Tensor>> saved_;  // mutated inputs, and what they had before
+  std::vector<std::pair<Tensor, Tensor>> saved_;  // mutated inputs, and their earlier contents
   bool must_put_back_ = false;
   std::vector<Range> written_;                // by them
   std::vector<std::vector<Window>> windows_;  // by node

@@ -1,4 +1,4 @@
-// Enters a context as a call does, and decides as one.
+// Enters a context and decides, as a call does.
 #include "extensions/inspect/found_recording.h"
 
 #include "base/error.h"

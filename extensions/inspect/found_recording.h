@@ -20,8 +20,8 @@ struct FoundRecording {
   Engine& engine;
   FunctionState& function;
   Entry entry;
-  Node* node = nullptr;  // null: none would be replayed
-  std::string why_not;   // why, or ""
+  Node* node = nullptr;  // null: no recording would be replayed
+  std::string why_not;   // the reason, or ""
 };
 
 }  // namespace cgtree

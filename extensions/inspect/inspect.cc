@@ -19,8 +19,8 @@
 namespace cgtree {
 namespace {
 
-// An ExchangedExec gives a recording a second executable graph while it lives, of which nodes may
-// be left out. The next bind() tells all to either.
+// An ExchangedExec gives a recording a second executable graph while it lives, in which nodes may
+// be left out. The next bind() sets all addresses in either graph.
 class ExchangedExec {
  public:
   // Borrows the recording.
@@ -50,7 +50,7 @@ class ExchangedExec {
 
 // Returns another executable graph of the recording. Without one the report has the node whose
 // memory is gone, or why_not. Throws OutOfMemory.
-// Source: CUDA instantiates no graph with a memset of memory that is not mapped (driver 580).
+// Source: CUDA does not instantiate a graph with a memset of unmapped memory (driver 580).
 std::optional<GraphExec> instantiate(const Recording& recording, const RecordingFacts& facts,
                                      GraphAPI& graphs, InspectionReport& report) {
   try {
@@ -134,7 +134,7 @@ void run_as_replay(FoundRecording& found, const RecordingFacts& facts, Inspectio
   const TakenDraws draws(recording);
   wait_for_others(found);
   if (hooks.before != nullptr) hooks.before();
-  stream.synchronize();  // an error of earlier work is no node's
+  stream.synchronize();  // an error of earlier work does not belong to a node
   const auto begin = std::chrono::steady_clock::now();
   run_nodes(recording.exec.handle(), facts.nodes(), facts.order(), facts, stream, report, hooks);
   report.time = std::chrono::duration_cast<std::chrono::microseconds>(

@@ -1,5 +1,5 @@
 // inspect(): runs the nodes of a recording one by one, and names the first that fails.
-// compare_captures(): names the first node of which a new capture has another.
+// compare_captures(): names the first node that differs in a new capture.
 //
 //   const cgtree::InspectionReport report = cgtree::inspect(decode, tokens, cache);
 //   std::puts(to_string(report).c_str());
@@ -31,12 +31,12 @@ namespace cgtree {
 
 // Up to eight bytes of a kernel's parameter, or the address of a copy or memset.
 struct InspectedWord {
-  std::uint32_t parameter = 0;  // of a kernel; else the number among the ranges of the node
+  std::uint32_t parameter = 0;  // of a kernel; otherwise the number among the ranges of the node
   std::size_t offset = 0;       // in bytes, into the parameter
   std::uint64_t value = 0;
-  std::string memory;       // that it points to, as the audit has it; "" for a number
-  bool is_foreign = false;  // nothing says that the memory lives as long as the recording
-  bool is_gone = false;     // the device has the allocation no longer that the capture has met
+  std::string memory;       // the memory to which it points, as the audit names it; "" for a number
+  bool is_foreign = false;  // the memory is not known to live as long as the recording
+  bool is_gone = false;     // the device no longer has the allocation of the time of the capture
 };
 
 // A node of a recording.
@@ -51,26 +51,26 @@ struct InspectedNode {
 // The result of an inspection.
 struct InspectionReport {
   std::string function;
-  std::uint32_t recording = 0;  // its number in snapshots and events; 0: no recording fits
+  std::uint32_t recording = 0;  // number in snapshots and events; 0: no recording fits
   std::string why_not;          // why no node was run, or ""
   std::size_t nodes = 0;        // of the graph
-  std::size_t runs = 0;         // nodes that have run without an error
+  std::size_t runs = 0;         // nodes that ran without an error
   std::optional<InspectedNode> failed;
   std::string error;                    // of `failed`
-  std::vector<InspectedNode> suspects;  // with the words alone that point to foreign memory
+  std::vector<InspectedNode> suspects;  // only with the words that point to foreign memory
   std::chrono::microseconds time{0};    // of the runs
 
-  // Returns true if a node has failed.
+  // Returns whether a node failed.
   bool has_failed() const noexcept { return failed.has_value(); }
 };
 
-// The first node of a recording of which a new capture has another, or that leaves other memory.
+// The first node of a recording that differs in a new capture, or that leaves different memory.
 struct CaptureComparison {
   std::string function;
   std::uint32_t recording = 0;
   std::string why_not;    // why nothing was compared, or ""
-  std::size_t nodes = 0;  // that were compared
-  // Of them, those of which the device tells the place alone: host functions, child graphs.
+  std::size_t nodes = 0;  // compared nodes
+  // Those of them for which the device has only the position: host functions, child graphs.
   std::size_t unread = 0;
   std::optional<InspectedNode> recorded;
   std::string difference;  // one sentence; "" if there is none
@@ -78,42 +78,42 @@ struct CaptureComparison {
 
 // Finds the recording that a call with these inputs would replay, and runs its nodes in the order
 // of its edges, each alone, on the stream of the context; waits after each. It does the work of a
-// replay, which writes what the function writes, and hands out no outputs. Generators stay where
-// they are. Before, it looks at the memory that the nodes point to.
+// replay, including writes, but hands out no outputs. Generators do not advance. Before the runs,
+// it checks the memory that the nodes point to.
 //
-// Without a recording that fits, and for a recording that cannot be run so, `why_not` says why, and
-// nothing is run. Throws as a call for inputs that it would refuse; InvalidArgument inside a step
-// and in a group; ConcurrentUse; CaptureError while the stream is captured; OutOfMemory;
-// DeviceError for an error in front of the first node. After a sticky error the device does no
-// more work for the process.
+// Without a recording that fits, and for a recording that cannot be run in this way, `why_not` has
+// the reason, and nothing is run. Throws as a call for inputs that it would refuse; InvalidArgument
+// inside a step and in a group; ConcurrentUse; CaptureError while the stream is captured;
+// OutOfMemory; DeviceError for an error before the first node. After a sticky error the device does
+// no more work for the process.
 InspectionReport inspect(const FunctionHandle& function, const InputList& inputs);
 
 // Captures the step function once more with these inputs, and compares the recording that the call
-// would replay with that: kernels, sizes, edges, and words that are no addresses. It launches
-// nothing; the host code of the step function runs. Throws as inspect().
+// would replay with the capture: kernels, sizes, edges, and words that are not addresses. It
+// launches nothing; the host code of the step function runs. Throws as inspect().
 CaptureComparison compare_captures(const FunctionHandle& function, const InputList& inputs);
 
 // Enqueues the work of a step on current_stream(). `addresses`: Step::address() of each binding.
 using StepWork = std::function<void(std::span<void* const> addresses)>;
 
-// The next two are the same for a call of Steps on `stream`, of which begin() says the default. The
+// The next two are the same for a call of Steps on `stream`, with the default of begin(). The
 // inspection of a recording that serves all sessions uses the memory of the bindings. The
-// comparison captures `work`, which takes the place of the loop's body.
+// comparison captures `work`, which replaces the loop's body.
 InspectionReport inspect(Steps& steps, const Key& key, std::span<const Binding> bindings,
                          StreamRef stream = {});
 CaptureComparison compare_captures(Steps& steps, const Key& key, std::span<const Binding> bindings,
                                    const StepWork& work, StreamRef stream = {});
 
-// Runs the nodes of the recording twice as inspect(), then those of a new capture as
-// compare_captures() has it, all from equal memory, and compares the memory that the nodes point to
-// behind each: outputs, mutated inputs, and other memory of the step. Mutated inputs keep their
-// contents. Not for random numbers, dynamic axes, Steps, and recordings whose two runs differ.
-// Throws as inspect().
+// Runs the nodes of the recording twice as inspect() does, then those of a new capture as in
+// compare_captures(), all from equal memory, and compares the memory that the nodes point to after
+// each: outputs, mutated inputs, and other memory of the step. Mutated inputs keep their contents.
+// Not for random numbers, dynamic axes, Steps, and recordings whose two runs differ. Throws as
+// inspect().
 CaptureComparison compare_runs(const FunctionHandle& function, const InputList& inputs);
 
 // Returns "parameter 1, byte 8" or "source": the place of a word in its node.
 std::string place_of(const InspectedNode& node, const InspectedWord& word);
-// The next three return lines for people.
+// The next three return lines of text for a reader.
 std::string to_string(const InspectedNode& node);
 std::string to_string(const InspectionReport& report);
 std::string to_string(const CaptureComparison& comparison);

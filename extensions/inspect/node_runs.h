@@ -13,20 +13,20 @@
 
 namespace cgtree {
 
-// Code around runs; null for none.
+// Code around runs; null for no code.
 struct NodeHooks {
   std::function<void()> before;              // the first run
   std::function<void(std::size_t i)> after;  // node `i`
 };
 
-// Leaves `nodes`, which are those of the executable graph, out of launches of it, and launches
-// those of `order` alone, until one has failed. Writes into the report.
+// Excludes `nodes`, which are those of the executable graph, from its launches, and launches those
+// of `order` alone, one by one, until one fails. Writes into the report.
 void run_nodes(ExecHandle exec, std::span<const NodeContents> nodes,
                std::span<const std::size_t> order, const RecordingFacts& facts, StreamRef stream,
                InspectionReport& report, const NodeHooks& hooks = {});
-// The context's work from now on waits for all that use memory of the recording, as a replay does.
+// Later work of the context waits for all users of the recording's memory, as in a replay.
 void wait_for_others(FoundRecording& found);
-// As launch_replay(), of a second executable graph, whose nodes run alone.
+// As launch_replay(), with a second executable graph, whose nodes run one by one.
 void run_as_replay(FoundRecording& found, const RecordingFacts& facts, InspectionReport& report,
                    const NodeHooks& hooks = {});
 

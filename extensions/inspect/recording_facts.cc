@@ -1,4 +1,4 @@
-// Reads the graph of a recording, and says of each word where it points to.
+// Reads the graph of a recording, and finds the memory to which each word points.
 #include "extensions/inspect/recording_facts.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string name_of(const NodeContents& node) {
   return std::string(alone.empty() ? text_of(node.type) : alone);
 }
 
-// Returns whether the device has the allocation no longer. Memory of a pool that grows keeps its
+// Returns whether the device no longer has the allocation. Memory of a pool that grows keeps its
 // beginning.
 bool is_gone(const UsedMemory& memory, std::uintptr_t address, DeviceMemoryCache& devices) {
   if (memory.owner != MemoryOwner::kForeign || memory.range.bytes == 0) return false;
@@ -49,7 +49,7 @@ bool is_gone(const UsedMemory& memory, std::uintptr_t address, DeviceMemoryCache
   return now == nullptr || now->address != memory.range.address;
 }
 
-// Returns how many nodes the bodies of a node have, with those of the nodes in them.
+// Returns how many nodes the bodies of a node have, including nested bodies.
 std::uint32_t nodes_in_bodies(const Recording& recording, NodeHandle node, GraphAPI& graphs) {
   std::uint32_t count = 0;
   for (const GraphHandle body : recording.bodies_of(node)) {
@@ -68,7 +68,7 @@ RecordingFacts::RecordingFacts(const Recording& recording, const Call& call, Dev
   GraphAPI& graphs = *api.graphs();
   check(graphs.read_nodes(recording.graph.handle(), &nodes_), "read the nodes of a recording");
   check(graphs.graph_edges(recording.graph.handle(), &edges_), "list the edges of a recording");
-  // The audit and the scopes have bodies behind their node; the audit has no root and tail nodes.
+  // In the audit and the scopes, bodies follow their node; the audit has no root and tail nodes.
   std::uint32_t next = 0;
   std::size_t place = 0;
   for (const NodeContents& node : nodes_) {
@@ -165,7 +165,7 @@ const MemoryUse* RecordingFacts::use(std::size_t i, std::size_t place) const {
   return found != audit_.uses.end() && place_of(*found) == wanted ? &*found : nullptr;
 }
 
-// An input whose address is checked lies where it lay.
+// An input with a checked address has not moved.
 bool RecordingFacts::may_move(std::size_t i, std::size_t place) const {
   if (const auto found = rebound_.find({i, place}); found != rebound_.end())
     return cgtree::may_move(call_.treatment(found->second));

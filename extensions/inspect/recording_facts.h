@@ -1,4 +1,4 @@
-// RecordingFacts: the nodes of a recording, with their scopes and the memory that they point to.
+// RecordingFacts: the nodes of a recording, with their scopes and the memory to which they point.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +21,25 @@ namespace cgtree {
 class RecordingFacts {
  public:
   // All are borrowed. Addresses that each replay patches are those of the call. Asks the device
-  // what it knows of foreign memory: later it may have failed. Throws DeviceError.
+  // about foreign memory now, because the device may fail later. Throws DeviceError.
   RecordingFacts(const Recording& recording, const Call& call, DeviceAPI& api);
 
   const std::vector<NodeContents>& nodes() const noexcept { return nodes_; }
-  // Returns the numbers of the nodes, each behind those that it depends on.
+  // Returns the numbers of the nodes, each after its dependencies.
   std::vector<std::size_t> order() const;
-  // Returns why the nodes cannot be run one by one, or "".
+  // Returns the reason why the nodes cannot be run one by one, or "".
   std::string why_not() const;
   // Returns true if the node brings inputs to the recording, or takes outputs from it.
   bool is_own(std::size_t i) const;
-  // Returns the address that the audit has found at `place`, as MemoryUse::offset, or null.
+  // Returns the address that the audit found at `place`, as MemoryUse::offset, or null.
   const MemoryUse* use(std::size_t i, std::size_t place) const;
   // Returns true if a new capture with the same inputs may have another address at `place`.
   bool may_move(std::size_t i, std::size_t place) const;
   // Returns the edges by the numbers of nodes.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> numbered_edges() const;
-  // Returns all that is known of a node.
+  // Returns a description of a node.
   InspectedNode describe(std::size_t i) const;
-  // Returns the nodes that point to foreign memory, with those words alone.
+  // Returns the nodes that point to foreign memory, only with those words.
   std::vector<InspectedNode> suspects() const;
 
  private:
@@ -56,7 +56,7 @@ class RecordingFacts {
   std::vector<NodeContents> nodes_;
   std::vector<GraphEdge> edges_;
   std::vector<std::uint32_t> audited_;  // by node: MemoryUse::node
-  std::vector<std::size_t> scoped_;     // by node: its place in NodeScopes::nodes
+  std::vector<std::size_t> scoped_;     // by node: its index in NodeScopes::nodes
   std::vector<bool> gone_;              // by MemoryUse::memory
   // The inputs whose addresses are patched, by node and place.
   std::map<std::pair<std::size_t, std::size_t>, std::uint32_t> rebound_;

@@ -14,16 +14,16 @@
 
 namespace cgtree {
 
-// Does the work of a step with the inputs that it is to see, and returns the outputs.
+// Does the work of a step with the inputs that it must see, and returns the outputs.
 using TrialWork = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 
 // Captures the work, keeps nothing, and calls look(recording, inputs of the step) while the memory
-// of the step is allocated. Returns why there is nothing to see, or "". Requires: the inputs of the
-// call are held, and a recording was found.
+// of the step is allocated. Returns the reason why nothing was captured, or "". Requires: the
+// inputs of the call are held, and a recording was found.
 std::string capture_trial(FoundRecording& found, CaptureMode mode, const TrialWork& work,
                           const OpenRecording::Look& look);
 
-// Returns what a node of one form with that of the word has in its place.
+// Returns the value at the word's place in a node of the same form.
 std::uint64_t value_of(const NodeContents& node, const InspectedWord& word);
 
 }  // namespace cgtree

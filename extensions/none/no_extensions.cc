@@ -1,5 +1,4 @@
-// Leaves the core of a context alone. Options of functions that ask for an extension are refused by
-// name.
+// Contexts of the core alone. Options of functions that need an extension are refused by name.
 #include <algorithm>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// Notes replays while they are launched, and reads how far they have come.
+// Notes replays while they are launched, and reads their progress.
 #include "extensions/progress/context_progress.h"
 
 #include <iterator>
@@ -111,7 +111,7 @@ void ContextProgress::read_times() {
 }
 
 void ContextProgress::drop_ended() noexcept {
-  Launches taken;  // ends without the lock
+  Launches taken;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
   while (launches_.size() > 1 && has_ended(launches_.front()) &&
          has_ended(*std::next(launches_.begin()))) {
@@ -132,7 +132,7 @@ void ContextProgress::open(Node& node) noexcept try {
   abandon();
   read_times();
   drop_ended();
-  // Only this thread adds to them. A request for marks waits for a replay that is noted.
+  // Only this thread adds launches. A request for marks waits for a replay that is noted.
   if (!launches_.empty() && launched_ - launches_.front().sequence >= kSlots) {
     const std::lock_guard lock(mutex_);
     ++unwatched_;
@@ -156,7 +156,7 @@ void ContextProgress::open(Node& node) noexcept try {
     launch.time = Clock::now();
     if (marked != nullptr) {
       launch.marks = marked->marks();
-      for (Launch& other : launches_)  // its marks are about to be written anew
+      for (Launch& other : launches_)  // its marks will be overwritten
         if (other.marks == launch.marks) other.are_times_read = true;
     }
     launches_.push_back(std::move(launch));
@@ -185,13 +185,13 @@ void ContextProgress::write_flag(std::size_t word) {
         "mark where a replay is on its stream");
 }
 
-// The thread that is inside changes flags_ and the last of launches_, and so may read them.
+// The thread inside the context changes flags_ and the last of launches_, and so may read them.
 void ContextProgress::begin_launch() noexcept try {
   if (!is_open_) return;
   if (exchanged_for_ != nullptr) exchanged_for_->begin_launch(memory_.stream());
   write_flag(launches_.back().begin_word());
 } catch (const DeviceError& error) {
-  // The marks of a device that has failed are still read: the call is about to meet the error.
+  // The marks of a failed device are still read: the call is about to meet the error.
   if (!is_sticky(static_cast<Code>(error.code()))) give_up(error.what());
 } catch (const std::exception& error) {
   give_up(error.what());
@@ -241,7 +241,7 @@ ContextProgressReport ContextProgress::report() const {
     if (launch.marks == nullptr) continue;
     const std::vector<PlannedMark>& marks = launch.marks->planned();
     for (std::size_t i = 0; i < marks.size(); ++i) {
-      // The marks are those of the launch that has begun last.
+      // The marks belong to the launch that began last.
       const bool is_reached = replay.has_ended || (replay.has_begun && launch.marks->is_reached(i));
       replay.marks.push_back(
           {marks[i].scope, marks[i].kernels, marks[i].is_collective, is_reached});

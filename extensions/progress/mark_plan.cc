@@ -25,7 +25,7 @@ struct Links {
     }
   }
 
-  // Returns the numbers of all nodes, each behind those in front of it; otherwise by number.
+  // Returns the numbers of all nodes, each after its predecessors; otherwise by number.
   std::vector<std::size_t> order() const {
     std::vector<std::size_t> left = in_front;
     std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> ready;
@@ -42,7 +42,7 @@ struct Links {
   }
 
   std::vector<std::vector<std::size_t>> following;
-  std::vector<std::size_t> in_front;  // how many
+  std::vector<std::size_t> in_front;  // number of predecessors
 };
 
 }  // namespace
@@ -64,7 +64,7 @@ MarkPlan plan_marks(std::span<const NodeContents> nodes, std::span<const GraphEd
     if (!goes_on && marks.size() < kMostMarks) {
       marks.push_back({.scope = std::string(scope), .is_collective = collective});
       length = 0;
-    } else if (!goes_on) {  // the last mark is behind all the rest
+    } else if (!goes_on) {  // the last mark follows all remaining nodes
       marks.back().is_collective = false;
       if (marks.back().scope != scope) marks.back().scope = "(more)";
     }

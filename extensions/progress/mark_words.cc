@@ -1,4 +1,4 @@
-// Reads and clears words, and inserts the kernel that writes the clock to one.
+// Reads and clears words, and inserts the kernel that writes the clock to a word.
 #include "extensions/progress/mark_words.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Puts marks into the graphs of a recording, and makes executable graphs of them.
+// Puts marks into the graphs of a recording, and makes executable graphs from them.
 #include "extensions/progress/marked_recording.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace cgtree {
 namespace {
 
-// Returns the scope of each node from `first` on; of nothing, if there are none.
+// Returns the scope of each node from `first` on; empty without scopes.
 std::vector<std::string_view> scopes_of(const NodeScopes& scopes, std::size_t first,
                                         std::size_t count) {
   if (scopes.nodes.size() < first + count) return {};
@@ -83,7 +83,7 @@ void MarkedRecording::put_into(GraphHandle graph, MarkPlan& plan, Marks& marks, 
   if (plan.first.empty()) return;
   GraphAPI& graphs = stream_.graphs();
   (void)insert_clock(graphs, graph, {}, plan.first, marks.page_, start, cleared);
-  const std::size_t before = marks.planned_.size();  // marks of the graphs in front
+  const std::size_t before = marks.planned_.size();  // marks of earlier graphs
   for (PlannedMark& mark : plan.marks) {
     (void)insert_clock(graphs, graph, mark.after, mark.before, marks.page_, marks.planned_.size());
     for (std::size_t& number : mark.behind)
@@ -130,7 +130,7 @@ void MarkedRecording::tell(GatherNode& node, const GraphExec& exec, Told& told) 
   try {
     const DeviceScope current = stream_.make_device_current();
     code = node.tell(exec);
-  } catch (const Error&) {  // the next bind() says it
+  } catch (const Error&) {  // the next bind() reports it
   }
   told.is_known = ok(code);
   std::ranges::copy(node.words(), told.words.begin());

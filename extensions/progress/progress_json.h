@@ -1,4 +1,4 @@
-// The report of a ProgressWatch as JSON, by which the reports of several processes come together.
+// The report of a ProgressWatch as JSON, to merge the reports of several processes.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Describes where replays hang, and which rank waits for which.
+// Describes where replays hang, and the ranks that wait for one another.
 
 #include <algorithm>
 #include <optional>
@@ -12,13 +12,13 @@
 namespace cgtree {
 namespace {
 
-// Returns the first that has not ended; or null.
+// Returns the first replay that has not ended; or null.
 const ReplayProgress* current_of(const ContextProgressReport& context) {
   const auto found = std::ranges::find(context.replays, false, &ReplayProgress::has_ended);
   return found == context.replays.end() ? nullptr : &*found;
 }
 
-// Returns the number of the first mark that is not reached. All in front of it are.
+// Returns the number of the first mark that is not reached. All marks before it are reached.
 std::optional<std::size_t> first_missing(const ReplayProgress& replay) {
   const auto found = std::ranges::find(replay.marks, false, &ReplayMark::is_reached);
   if (found == replay.marks.end()) return std::nullopt;
@@ -54,7 +54,7 @@ std::size_t reached_of(const std::vector<const ReplayMark*>& marks) {
 std::string marks_text(const ReplayProgress& replay) {
   std::string text;
   const std::size_t count = replay.marks.size();
-  std::size_t last = 0;  // that is reached, from 1
+  std::size_t last = 0;  // last reached mark, from 1
   for (std::size_t i = 0; i < count; ++i)
     if (replay.marks[i].is_reached) last = i + 1;
   text += last == 0 ? "    reached      no mark: the first work of it has not ended\n"
@@ -98,7 +98,7 @@ std::string context_text(const ContextProgressReport& context) {
   return text;
 }
 
-// Ranks make the same collectives in the same order: the first that differs is the one to look at.
+// Ranks make the same collectives in the same order: the first difference is the place to look at.
 std::string difference_of(const std::vector<const ReplayMark*>& own,
                           const std::vector<const ReplayMark*>& others) {
   const auto [here, there] = std::ranges::mismatch(
@@ -120,7 +120,7 @@ std::string difference_of(const std::vector<const ReplayMark*>& own,
                            text.empty() ? ";" : ", and", number, place(*there), place(*here));
 }
 
-// Returns where a rank is, for one that waits for it in collective `number` (from 0) of `waiting`.
+// Returns the place of a rank, for a rank that waits for it in collective `number` of `waiting`.
 std::string where_is(const ContextProgressReport& other, const ReplayProgress& waiting,
                      std::size_t number) {
   const ReplayProgress* const current = current_of(other);

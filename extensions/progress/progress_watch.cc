@@ -1,4 +1,4 @@
-// Watches contexts on a thread that tells when a replay has exceeded the time limit.
+// Watches contexts on a thread that reports replays which exceed the time limit.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -36,7 +36,7 @@ struct ProgressWatch::State {
     return reports;
   }
 
-  // Looks a few times within the limit, until it ends.
+  // Checks a few times within the limit, until it ends.
   void serve() {
     using std::chrono::milliseconds;
     const milliseconds pause = std::clamp(time_limit / 4, milliseconds(1), milliseconds(1'000));
@@ -53,9 +53,9 @@ struct ProgressWatch::State {
       is_exceeded = context->exceeds(time_limit) || is_exceeded;
     if (!is_exceeded) return;
     tell("replay_exceeds_time_limit\n", "");
-  } catch (const std::exception&) {  // out of memory: it is told no more
+  } catch (const std::exception&) {  // out of memory: it is not reported again
   }
-  // `event`: for the log. `heading`: in front of the report.
+  // `event`: for the log. `heading`: before the report.
   void tell(std::string_view event, const std::string& heading) const {
     const std::string text = heading + to_string(report());
     if (options.on_timeout) return options.on_timeout(text);
@@ -120,7 +120,7 @@ void ProgressWatch::tell_device_failure(std::string_view what) noexcept try {
                str_format("the device has failed, after which it does no more work, and no time "
                           "limit was exceeded: {}\n",
                           what));
-} catch (const std::exception&) {  // out of memory: it is told no more
+} catch (const std::exception&) {  // out of memory: it is not reported again
 }
 
 }  // namespace cgtree

@@ -1,4 +1,4 @@
-// Records events around replays, and reads their times when both have happened.
+// Records events around replays, and reads their times when both have completed.
 #include "extensions/progress/replay_timer.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ void ReplayTimer::give_up(std::string_view what, Code code) noexcept {
   log_event(LogLevel::kWarn, "replays_not_timed what=\"{}\" error={}", what, name(code));
 }
 
-// An event and a default stream are of the device that is current.
+// An event and a default stream belong to the current device.
 std::optional<EventHandle> ReplayTimer::record() {
   const StreamRef stream = memory_.stream();
   const DeviceScope current = stream.make_device_current();
@@ -71,7 +71,7 @@ std::optional<EventHandle> ReplayTimer::record() {
   return std::nullopt;
 }
 
-// Work that is enqueued on an idle stream begins now.
+// Work on an idle stream begins at once.
 bool ReplayTimer::set_anchor() {
   const std::int64_t now = now_us();
   const std::optional<EventHandle> event = record();
@@ -93,10 +93,10 @@ void ReplayTimer::begin_launch() noexcept try {
   const StreamRef stream = memory_.stream();
   {
     const DeviceScope current = stream.make_device_current();
-    const RelaxedCapture relaxed(&graphs());  // a query is no part of a capture of another thread
+    const RelaxedCapture relaxed(&graphs());  // a query must not break a capture of another thread
     found_idle_ = ok(stream.api().query_stream(stream.handle()));
   }
-  // Those that are pending are told by the anchor that there is.
+  // Pending replays use the present anchor.
   const bool is_better = found_idle_ && pending_.empty();
   if ((is_better || anchor_ == EventHandle::kNull) && !set_anchor()) return;
   begin_ = record();

@@ -19,10 +19,10 @@
 
 namespace cgtree {
 
-// A ReplayTimer records an event with a time in front of and behind every n-th replay of each
-// recording. A later replay that is timed reads what has happened meanwhile: nothing is waited for.
+// A ReplayTimer records an event with a time before and after every n-th replay of each recording.
+// A later timed replay reads the completed events: the host never waits.
 //
-// Thread safety: used by the thread that is inside the context, but for times().
+// Thread safety: used by the thread that is inside the context, except times().
 class ReplayTimer {
  public:
   // One replay that was timed.
@@ -36,7 +36,7 @@ class ReplayTimer {
     std::int64_t began_us = 0;
   };
 
-  // `every`: 0 for no replay, also on a device without events that have times.
+  // `every`: 0 for no replay, also on a device whose events have no times.
   ReplayTimer(std::size_t every, const ContextMemory& memory);
   ~ReplayTimer();
   ReplayTimer(const ReplayTimer&) = delete;
@@ -44,19 +44,19 @@ class ReplayTimer {
 
   bool is_on() const noexcept { return every_ > 0; }
 
-  // The next three are of one replay, in this order. Where the launch fails, the last is not
-  // called. `number`: of the replay among those of its recording, from 1. `host`: how long the call
-  // took. Returns whether it is the turn of collect().
+  // The next three are called for one replay, in this order. If the launch fails, the last is not
+  // called. `number`: of the replay among those of its recording, from 1. `host`: the duration of
+  // the call. Returns whether collect() should be called now.
   void open(std::uint64_t number) noexcept;
   void begin_launch() noexcept;
   bool close(const Node& node, std::chrono::nanoseconds host) noexcept;
 
-  // A call of the function has run without a graph.
+  // Notes a call of the function that ran without a graph.
   void note_eager(const std::string& function, std::chrono::nanoseconds host) noexcept;
 
-  // Returns those that have ended since the last call, in order. Does not wait.
+  // Returns the samples that completed since the last call, in order. Does not wait.
   std::vector<Sample> collect();
-  // A replay of the function has taken so long in each scope.
+  // Adds the time of a replay of the function in each scope.
   void count_scopes(const std::string& function,
                     const std::map<std::string_view, std::chrono::nanoseconds>& times);
   // The next two return the times of all functions by name. Any thread.
@@ -81,13 +81,13 @@ class ReplayTimer {
 
   const ContextMemory& memory_;
   std::size_t every_;
-  bool is_turn_ = false;  // of the replay in progress to be timed
+  bool is_turn_ = false;  // the replay in progress is timed
   std::optional<EventHandle> begin_;
   bool found_idle_ = false;
-  std::chrono::nanoseconds own_{0};  // how long the call took for this
-  std::deque<Timed> pending_;        // that were enqueued and not read, in order
+  std::chrono::nanoseconds own_{0};  // time that the call took for this
+  std::deque<Timed> pending_;        // enqueued and not read, in order
   std::vector<EventHandle> unused_;  // events to record again
-  // A point of the device whose time on the host is known: the stream was idle. kNull: none yet.
+  // A point of the device's time whose host time is known: the stream was idle. kNull: no point.
   EventHandle anchor_ = EventHandle::kNull;
   std::int64_t anchor_us_ = 0;
   mutable Mutex<LockRank::kWatch> mutex_;  // guards all below

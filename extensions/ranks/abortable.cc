@@ -1,4 +1,4 @@
-// Waits for an abort and then for the uses in progress, on a thread of its own.
+// Waits for an abort and then for the uses in progress, on a separate thread.
 #include "extensions/ranks/abortable.h"
 
 #include <new>

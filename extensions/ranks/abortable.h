@@ -15,28 +15,28 @@
 
 namespace cgtree {
 
-// An Abortable frees a handle that is used on one thread and aborted on another. It does so on a
-// thread that it starts at first, because to free may wait for work that the aborting thread is to
-// end, and so that an abort cannot fail.
+// An Abortable frees a handle that is used on one thread and aborted on another. It starts a thread
+// for this in its constructor, because freeing may wait for work that the aborting thread must end,
+// and so that an abort cannot fail.
 //
 //   Abortable life([&] { library_abort(handle); });      // frees the handle
 //   if (const Abortable::Use use = life.use()) ...       // the handle is there
 //   life.abort("rank 1 has not come");                   // on any thread, does not wait
 //   if (!life.end()) library_destroy(handle);
 //
-// Thread safety: any thread, but for end() and the destructor.
+// Thread safety: any thread, except end() and the destructor.
 class Abortable {
  public:
   struct EndUse {
     void operator()(Abortable* life) const noexcept { life->end_use(); }
   };
   // While a Use lives, the handle is not freed, unless the use lasts longer than the patience after
-  // an abort: then it waits within the library, and only the abort ends it.
+  // an abort: then it waits inside the library, and only the abort ends it.
   using Use = std::unique_ptr<Abortable, EndUse>;
 
   static constexpr std::chrono::milliseconds kPatience{1'000};
 
-  // `free` is called at most once. Throws std::system_error if there can be no thread.
+  // `free` is called at most once. Throws std::system_error if no thread can be started.
   explicit Abortable(std::function<void()> free, std::chrono::milliseconds patience = kPatience);
   ~Abortable() { (void)end(); }
   Abortable(const Abortable&) = delete;
@@ -44,8 +44,8 @@ class Abortable {
 
   // Returns null if the handle was aborted.
   Use use() noexcept;
-  // There are no uses from now on, and the handle is freed when those in progress have ended. The
-  // first reason stays.
+  // Forbids uses from now on; the handle is freed when those in progress have ended. The first
+  // reason stays.
   void abort(std::string_view why) noexcept;
   bool is_aborted() const noexcept;
   std::string why() const;

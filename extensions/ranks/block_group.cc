@@ -1,4 +1,4 @@
-// Sends how many words there are, and the words.
+// Sends the number of words, and then the words.
 #include "extensions/ranks/block_group.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void BlockGroup::minimum(std::span<std::uint64_t> words) {
   }
 }
 
-// The other ranks may have gone on, and would take a further vote for the next one.
+// The other ranks may be ahead, and would take another vote for the next one.
 void BlockGroup::fail(std::string_view why) noexcept {
   has_failed_ = true;
   try {

@@ -14,14 +14,14 @@
 
 namespace cgtree {
 
-// A BlockGroup sends words in blocks of one size, because ranks that give different numbers of
-// words would otherwise wait for each other, or read words that no rank sent.
+// A BlockGroup sends words in blocks of one size. Otherwise ranks with different numbers of words
+// would wait for each other, or read words that no rank sent.
 class BlockGroup final : public Group {
  public:
   static constexpr std::size_t kBlockWords = 64;
   using Block = std::array<std::uint64_t, kBlockWords>;
 
-  // exchange(block) replaces each word of the block by the smallest of all ranks. Any exception of
+  // exchange(block) replaces each word of the block by its minimum over all ranks. An exception of
   // it ends the group: each later call of minimum() throws GroupError.
   BlockGroup(int rank, int size, std::function<void(Block&)> exchange)
       : rank_(rank), size_(size), exchange_(std::move(exchange)) {}

@@ -28,7 +28,8 @@ struct CollectiveCall {
   }
 };
 
-// Returns whether the calls of two ranks are one operation. Requires: neither is between two ranks.
+// Returns whether the calls of two ranks belong to one operation. Requires: neither is between two
+// ranks.
 bool match(const CollectiveCall& a, const CollectiveCall& b) noexcept;
 
 // Returns "all_reduce(sum) of 8 float32", "broadcast from rank 1 of 3 int64" and so on.

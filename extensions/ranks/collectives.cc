@@ -140,7 +140,7 @@ void Collectives::cancel_group() noexcept {
   storages_.clear();
 }
 
-// A call outside of a group is a group of its own.
+// A call outside of a group is a separate group.
 void Collectives::add(StreamRef stream, CollectiveCall call, const Tensor* in, const Tensor* out) {
   const Tensor& own = in != nullptr ? *in : *out;
   call.dtype = own.dtype();

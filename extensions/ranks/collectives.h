@@ -1,7 +1,7 @@
-// Collectives: operations of the devices of several ranks together: reduce, gather, send, receive.
+// Collectives: operations of the devices of several ranks: reduce, gather, send, receive.
 //
-// The host device has an implementation in memory, the cuda device one over NCCL, which is loaded
-// when it is first used.
+// The host device has an implementation in memory; that of the cuda device is over NCCL, which is
+// loaded at its first use.
 #pragma once
 
 #include <chrono>
@@ -23,16 +23,17 @@ class Group;
 
 // A Collectives is one rank's end of a communicator. Its functions enqueue work on a stream of its
 // device, and return. All ranks call the same functions with the same sizes in the same order, and
-// capture the same of them. While the stream captures, they become part of the graph, which must
-// end before the Collectives does; each launch of it is a call that the other ranks must make, too.
+// capture the same of them. While the stream captures, they become part of the graph, which must be
+// destroyed before the Collectives; each launch of it is a call that the other ranks must make,
+// too.
 //
 // Uses of one Collectives must be in order on the device: on one stream, or on streams that wait
-// for each other. A Communicator (extensions/ranks/communicator.h) sees to that.
+// for each other. A Communicator (extensions/ranks/communicator.h) ensures this.
 //
 // Tensors are contiguous, of this device, and of one type. Functions throw InvalidArgument for
 // tensors, ranks or types that do not fit; StaleTensor; DeviceError; and GroupError after abort().
 //
-// Thread safety: used by one thread at a time, but for abort() and is_aborted().
+// Thread safety: used by one thread at a time, except abort() and is_aborted().
 class Collectives {
  public:
   virtual ~Collectives();
@@ -50,38 +51,37 @@ class Collectives {
   void all_gather(StreamRef stream, const Tensor& in, const Tensor& out);
   // `tensor` becomes that of rank `root`.
   void broadcast(StreamRef stream, const Tensor& tensor, int root);
-  // Rank `to` must receive() as many elements from this one.
+  // Rank `to` must receive() as many elements from this rank.
   void send(StreamRef stream, const Tensor& tensor, int to);
-  // Rank `from`, which is another one, must send() as many elements to this one.
+  // Rank `from`, which is another rank, must send() as many elements to this rank.
   void receive(StreamRef stream, const Tensor& tensor, int from);
 
   // The next two make one operation of the calls between them, which end_group() enqueues: sends
   // and receives in both directions do not wait for each other.
   void begin_group();
   void end_group();
-  // Ends all groups that have begun, and forgets their calls. Does nothing without one.
+  // Ends all open groups, and drops their calls. Does nothing without an open group.
   void cancel_group() noexcept;
 
   // Waits until the work of `stream` is done. Throws GroupError, after abort(), if that takes
-  // longer than the time limit, or if another rank has aborted: a rank that died would otherwise
-  // let this one wait for ever.
+  // longer than the time limit, or if another rank aborted: otherwise a rank that died would let
+  // this rank wait forever.
   virtual void synchronize(StreamRef stream) = 0;
-  // Ends all work of the communicator that waits for other ranks, with results that are undefined.
-  // It cannot be used any more. Any thread.
+  // Ends all work of the communicator that waits for other ranks, with undefined results. It cannot
+  // be used any more. Any thread.
   virtual void abort() noexcept = 0;
-  // Whether abort() was called, here or on another rank, as far as this rank has noticed. Any
-  // thread.
+  // True after abort(), here or on another rank, as far as this rank has noticed. Any thread.
   virtual bool is_aborted() const noexcept = 0;
 
   // Returns the implementation's own communicator: an ncclComm_t, or null; null after abort(),
-  // which frees it: not to be used while another thread may call that.
+  // which frees it. Do not use it while another thread may call abort().
   virtual void* native() const noexcept { return nullptr; }
 
  protected:
   // Throws InvalidArgument unless 0 <= rank < size, or if the device does not exist.
   Collectives(int rank, int size, Device device);
 
-  // Enqueues the calls as one operation: there is at least one, and none is empty.
+  // Enqueues the calls as one operation: at least one call, and none is empty.
   virtual void enqueue(StreamRef stream, std::span<const CollectiveCall> calls) = 0;
   // Throws GroupError if the communicator was aborted.
   virtual void check_alive() const = 0;
@@ -94,30 +94,30 @@ class Collectives {
   const int rank_;
   const int size_;
   const Device device_;
-  int depth_ = 0;  // begin_group() without its end_group()
+  int depth_ = 0;  // begin_group() without end_group()
   StreamRef stream_;
   std::vector<CollectiveCall> calls_;
   std::vector<StorageRef> storages_;  // the memory of the calls
 };
 
-// The time that synchronize() waits for.
+// The time limit of synchronize().
 inline constexpr std::chrono::milliseconds kCollectivesTimeLimit(60'000);
 
 // Returns the ends of a communicator of host devices of this process: rank i works on
-// Device::host(i). Each rank needs a thread of its own. Throws InvalidArgument for more ranks than
-// there are host devices.
+// Device::host(i). Each rank needs its own thread. Throws InvalidArgument for more ranks than there
+// are host devices.
 std::vector<std::unique_ptr<Collectives>> make_host_collectives(
     int size, std::chrono::milliseconds time_limit = kCollectivesTimeLimit);
-// As above: rank i works on devices[i], whose memory every thread reaches. Two ranks may share a
+// As above: rank i works on devices[i], whose memory every thread can access. Two ranks may share a
 // device.
 std::vector<std::unique_ptr<Collectives>> make_host_collectives(
     std::span<const Device> devices, std::chrono::milliseconds time_limit = kCollectivesTimeLimit);
 
 // Returns a group of the ranks of `collectives`: a vote is an all-reduce of a few words on a stream
-// of the group, and its time limit is that of synchronize().
+// of the group, with the time limit of synchronize().
 //
-// The collectives must be the group's own: no order holds between the votes and the operations that
-// a model enqueues there. Throws InvalidArgument for null, OutOfMemory.
+// Only the group may use the collectives: votes have no order with operations that a model would
+// enqueue there. Throws InvalidArgument for null, OutOfMemory.
 std::unique_ptr<Group> make_collectives_group(std::shared_ptr<Collectives> collectives);
 
 }  // namespace cgtree

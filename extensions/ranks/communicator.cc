@@ -23,7 +23,7 @@
 namespace cgtree {
 namespace {
 
-// A CollectivesKeeper stands for a Collectives among the memory that recordings keep: its last
+// A CollectivesKeeper represents a Collectives in the memory that recordings keep: its last
 // reference waits for the work that uses it.
 class CollectivesKeeper final : public StorageOwner {
  public:
@@ -36,7 +36,7 @@ class CollectivesKeeper final : public StorageOwner {
     wait();
     delete this;
   }
-  // A replay on `stream` may still use it. An event of a capture could not be waited for.
+  // A replay on `stream` may still use it. Nothing can wait for an event of a capture.
   void used(Storage&, StreamRef stream) override {
     if (stream.is_capturing()) return;
     const std::lock_guard lock(mutex_);
@@ -50,7 +50,7 @@ class CollectivesKeeper final : public StorageOwner {
     storage_.keep_valid();
   }
 
-  // Has a limit, because another rank may have died.
+  // Has a time limit, because another rank may have died.
   void wait() noexcept try {
     const RelaxedCapture relaxed(device_api(collectives_->device()).graphs());
     const auto limit = std::chrono::steady_clock::now() + kCollectivesTimeLimit;
@@ -89,7 +89,7 @@ struct Communicator::State {
   // Returns the stream of a use.
   StreamRef enter(std::string_view what) const;
 
-  // Weak: a step function may own its communicator, and is owned by the context.
+  // Weak, because a step function may own its communicator, and is owned by the context.
   const std::weak_ptr<Engine> engine;
   const std::shared_ptr<Collectives> collectives;
   const StorageRef kept;

@@ -9,8 +9,8 @@
 
 namespace cgtree {
 
-// A Communicator gives a Collectives to the steps of one context alone, so that all its uses are in
-// one order, that of the context's calls, and NCCL needs no nodes in graphs to make one
+// A Communicator gives a Collectives to the steps of one context only, so that all its uses are in
+// one order, that of the context's calls, and NCCL needs no nodes in graphs for an order
 // (docs/multi_gpu.md). A recording keeps the Collectives that it uses until the recording ends and
 // its work is done.
 //
@@ -24,8 +24,8 @@ namespace cgtree {
 // Functions enqueue on current_stream(). They throw InvalidArgument outside of a step of the
 // context (a step function, between begin() and end(), Context::eager()), in a step whose current
 // stream is not the step's own (in a body of a branch or loop there, that of the body), and while
-// other code captures that stream; otherwise as those of Collectives. Which way a branch or loop
-// goes must be the same on all ranks.
+// other code captures that stream; otherwise as those of Collectives. All ranks must take the same
+// branches and rounds.
 //
 // Thread safety: used by the thread that is inside the context.
 class Communicator {
@@ -53,17 +53,17 @@ class Communicator {
   void all_gather(const Tensor& in, const Tensor& out);
   // `tensor` becomes that of rank `root`. On that rank, too, it must not be read-only.
   void broadcast(const Tensor& tensor, int root);
-  // Rank `to`, which is another one, must receive() as many elements of the same type.
+  // Rank `to`, which is another rank, must receive() as many elements of the same type.
   void send(const Tensor& tensor, int to);
-  // Rank `from`, which is another one, must send() as many elements of the same type.
+  // Rank `from`, which is another rank, must send() as many elements of the same type.
   void receive(const Tensor& tensor, int from);
-  // Makes one operation of all that `body` calls (Collectives::begin_group()). If it throws,
-  // nothing is enqueued.
+  // Makes one operation of all collectives that `body` calls (Collectives::begin_group()). If it
+  // throws, nothing is enqueued.
   void grouped(const std::function<void()>& body);
 
-  // Returns the ncclComm_t, for operations that are not here; to be used at once, on
-  // current_stream(), and not while another thread may abort the group, which frees it. Throws
-  // where the functions above would.
+  // Returns the ncclComm_t, for operations that this class lacks; use it at once, on
+  // current_stream(), and not while another thread may abort the group, which frees it. Throws as
+  // the functions above.
   void* native() const;
 
  private:

@@ -20,7 +20,7 @@ struct ThreadMeeting {
       : rendezvous(size, limit), given(static_cast<std::size_t>(size)) {}
 
   Rendezvous rendezvous;
-  std::vector<Words> given;  // by rank; a rank that waits keeps its words where they are
+  std::vector<Words> given;  // by rank; a waiting rank keeps its words in place
 };
 
 class ThreadGroup final : public Group {

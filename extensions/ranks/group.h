@@ -9,11 +9,11 @@
 
 namespace cgtree {
 
-// The time that a rank waits for the others. A warm-up that compiles kernels is within it.
+// The time that a rank waits for the others. It includes a warm-up that compiles kernels.
 inline constexpr std::chrono::milliseconds kGroupTimeLimit(60'000);
 
-// Returns the ends of a group of threads, one for each rank. To destroy one is to leave: the others
-// get GroupError at once when they next need it.
+// Returns the ends of a group of threads, one for each rank. Destroying one leaves the group: the
+// others get GroupError when they next need it.
 std::vector<std::unique_ptr<Group>> make_thread_groups(
     int size, std::chrono::milliseconds time_limit = kGroupTimeLimit);
 

@@ -1,8 +1,8 @@
 // Collectives of host devices: kernels that meet, read the memory of all ranks, and write their
 // own.
 //
-// A kernel's arguments are values and the address of the shared state, which is all that must
-// outlive a graph.
+// A kernel's arguments are values and the address of the shared state, so only the shared state
+// must outlive a graph.
 
 #include <array>
 #include <cstring>
@@ -29,7 +29,7 @@ struct Parcel {
   bool is_received = false;
 };
 
-// The shared state of a communicator. The rendezvous' lock guards all that changes.
+// The shared state of a communicator. The rendezvous' lock guards all members that change.
 struct HostMeeting {
   HostMeeting(int size, std::chrono::milliseconds limit)
       : rendezvous(size, limit), calls(static_cast<std::size_t>(size)) {}
@@ -55,7 +55,7 @@ T reduce(T a, T b, Reduction reduction) {
   return a;
 }
 
-// In the order of the ranks, so that all get the same bits.
+// Reduces in the order of the ranks, so that all get the same bits.
 template <typename T>
 void reduce_all(const std::vector<const CollectiveCall*>& calls, std::byte* result) {
   const auto count = static_cast<std::size_t>(calls[0]->elements);
@@ -70,7 +70,7 @@ void reduce_all(const std::vector<const CollectiveCall*>& calls, std::byte* resu
 
 using ReduceAll = void (*)(const std::vector<const CollectiveCall*>&, std::byte*);
 
-// By DType; null for types that have no arithmetic here.
+// By DType; null for types without arithmetic here.
 constexpr ReduceAll kReducers[kDTypeCount] = {nullptr,
                                               &reduce_all<std::int8_t>,
                                               &reduce_all<std::int16_t>,
@@ -113,8 +113,8 @@ std::string enter(HostMeeting& meeting, int rank, const CollectiveCall& call, in
       rank, meeting.rendezvous.size(), describe(call), first_rank, describe(first));
 }
 
-// The ranks meet twice: each reads what the others have before anyone writes, as the output of a
-// rank may be its input.
+// The ranks meet twice: all read the inputs of the others before any rank writes, because the
+// output of a rank may be its input.
 void run_collective(HostMeeting& meeting, int rank, const CollectiveCall& call) {
   Rendezvous& rendezvous = meeting.rendezvous;
   if (!rendezvous.meet(rank, [&](int first) { return enter(meeting, rank, call, first); })) return;
@@ -147,8 +147,8 @@ bool receive(HostMeeting& meeting, int rank, const CollectiveCall& call) {
   });
 }
 
-// All is sent before anything is received, and nothing that is sent is waited for until all has
-// been received: so no two ranks wait for each other.
+// All sends come before any receive, and no send is waited for until all receives are done: so no
+// two ranks wait for each other.
 void run_between_two(HostMeeting& meeting, int rank, std::span<const CollectiveCall> calls) {
   std::vector<Parcel> parcels;
   for (const CollectiveCall& call : calls) {
@@ -175,7 +175,7 @@ void run_between_two(HostMeeting& meeting, int rank, std::span<const CollectiveC
   }
 }
 
-// The arguments: HostMeeting*, the rank, how many calls, and as many of them.
+// The arguments: HostMeeting*, the rank, the number of calls, and the calls.
 void run_on_host(const LaunchDims&, const void* const* arguments) {
   HostMeeting& meeting = **static_cast<HostMeeting* const*>(arguments[0]);
   const int rank = *static_cast<const int*>(arguments[1]);

@@ -90,7 +90,7 @@ class MpiVotes {
  public:
   MpiVotes(const MpiLibrary& mpi, std::chrono::milliseconds limit)
       : mpi_(mpi), limit_(limit), is_ours_(initialize(mpi)) {
-    // A communicator of its own, so that its messages meet no others.
+    // A duplicated communicator, so that its messages do not mix with others.
     expect_mpi(mpi_.comm_dup(mpi_.comm_world, &comm_), "make a communicator");
     expect_mpi(mpi_.comm_set_errhandler(comm_, mpi_.errors_return), "return errors");
     expect_mpi(mpi_.comm_rank(comm_, &rank_), "tell the rank");
@@ -112,7 +112,7 @@ class MpiVotes {
   int size() const noexcept { return size_; }
 
   void exchange(Block& block) {
-    has_failed_ = true;  // until it has not
+    has_failed_ = true;  // until it succeeds
     blocks_->given = block;
     Handle request = nullptr;
     expect_mpi(mpi_.iallreduce(blocks_->given.data(), blocks_->least.data(),

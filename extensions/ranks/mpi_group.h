@@ -17,13 +17,13 @@ struct MpiOptions {
 };
 
 // Returns this process's end. Returns when all ranks have called it. If MPI is not initialized,
-// this function does so (MPI_THREAD_FUNNELED), and the group's destructor, which waits for the
-// others then, finalizes it; after a failure neither is waited for.
+// this function initializes it (MPI_THREAD_FUNNELED), and the group's destructor then waits for the
+// others and finalizes it; after a failure it does neither.
 //
 // MPI is loaded at run time, so that neither building nor running the rest needs it. It must be
-// Open MPI 4 or 5, whose handles are known addresses; for another one implement Group yourself.
+// Open MPI 4 or 5, whose handles are known addresses; for another MPI implement Group yourself.
 //
-// Throws InvalidArgument if MPI cannot be loaded, is another one, or is finalized; GroupError.
+// Throws InvalidArgument if MPI cannot be loaded, is not Open MPI, or is finalized; GroupError.
 std::unique_ptr<Group> make_mpi_group(const MpiOptions& options = {});
 
 }  // namespace cgtree

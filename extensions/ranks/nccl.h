@@ -8,7 +8,7 @@
 
 namespace cgtree::nccl {
 
-// Source: nccl.h of NCCL 2.28.3, 2.29.2 and 2.32.3, which agree on what is here.
+// Source: nccl.h of NCCL 2.28.3, 2.29.2 and 2.32.3, which agree on these declarations.
 struct Communicator;
 using Comm = Communicator*;
 enum class Result : int { kSuccess = 0, kRemoteError = 6, kInProgress = 7 };
@@ -22,12 +22,12 @@ using Stream = void*;  // cudaStream_t
 inline constexpr int kUndefined = -2147483647 - 1;  // NCCL_CONFIG_UNDEF_INT
 inline constexpr int kGraphUsageSince = 22902;      // the version that has graphUsageMode
 
-// ncclConfig_t as of 2.29.2. The struct only grows: an older library ignores what is beyond its
-// own, a newer one takes what is missing as undefined.
+// ncclConfig_t as of 2.29.2. The struct only grows: an older library ignores fields beyond its own,
+// a newer library takes missing fields as undefined.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
-  unsigned version = 0;  // that of the library
+  unsigned version = 0;  // the library's version
   int blocking = kUndefined;
   int cga_cluster_size = kUndefined;
   int min_ctas = kUndefined;
@@ -47,7 +47,7 @@ struct Config {
 };
 static_assert(sizeof(Config) == 88);
 
-// Its constructor throws InvalidArgument if there is no such library, or if it is too old.
+// The constructor throws InvalidArgument if the library does not exist or is too old.
 struct Library {
   explicit Library(const std::string& path);
   Symbol find(const char* name) const;
@@ -78,9 +78,9 @@ struct Library {
   Result (*const group_end)() = find("ncclGroupEnd");
 };
 
-// Returns the library that the first call has named; it stays loaded. An empty path is
-// libnccl.so.2, where the loader finds it. Throws InvalidArgument if there is none, or if it is
-// older than 2.14. Thread safety: any thread.
+// Returns the library that the first call named; it stays loaded. An empty path is libnccl.so.2,
+// where the loader finds it. Throws InvalidArgument if it does not exist, or if it is older than
+// 2.14. Thread safety: any thread.
 const Library& library(const std::string& path);
 
 }  // namespace cgtree::nccl

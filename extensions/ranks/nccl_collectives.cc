@@ -33,7 +33,7 @@ void expect_success(const nccl::Library& nccl, nccl::Comm comm, Result result,
   throw DeviceError(static_cast<int>(Code::kUnknown), text);
 }
 
-// The next two are by DType and Reduction. -1: NCCL moves the type, and does not reduce it. Source:
+// The next two are by DType and Reduction. -1: NCCL moves the type, but does not reduce it. Source:
 // ncclDataType_t and ncclRedOp_t of nccl.h.
 constexpr nccl::DataType kTypes[kDTypeCount] = {-1, 0, -1, 2,  4,  1,  -1, 3,  5,  6,
                                                 9,  7, 8,  -1, -1, -1, -1, -1, -1, -1};
@@ -75,7 +75,7 @@ class NcclCollectives final : public Collectives {
   }
   ~NcclCollectives() override;
 
-  // Within a group of NCCL's, the communicator is there when the group has ended.
+  // Inside an NCCL group, the communicator exists when the group has ended.
   void begin_init(const NcclId& id, nccl::Config& config);
 
   void synchronize(StreamRef stream) override;
@@ -95,7 +95,8 @@ class NcclCollectives final : public Collectives {
   const std::chrono::milliseconds limit_;
   nccl::Comm comm_ = nullptr;
   // ncclCommAbort tells the kernels to end, and then waits for the graphs that use the
-  // communicator. The aborting thread may be the one that is to end them, so that it must not wait.
+  // communicator. The aborting thread may be the one that must end these graphs, so it must not
+  // wait.
   Abortable life_{[this] {
     if (comm_ != nullptr) (void)nccl_.comm_abort(comm_);
   }};
@@ -110,7 +111,7 @@ void NcclCollectives::begin_init(const NcclId& id, nccl::Config& config) {
                  str_format("make rank {} of {} on {}", rank(), size(), to_string(device())));
 }
 
-// Both ways to end a communicator wait until no graph uses it any more.
+// Both ways to end a communicator wait until no graph uses it.
 NcclCollectives::~NcclCollectives() {
   if (life_.end() || comm_ == nullptr) return;
   const Result result = nccl_.comm_destroy(comm_);
@@ -135,7 +136,7 @@ std::optional<std::string> NcclCollectives::find_failure() {
   return str_format("{}; {}", nccl_.get_error_string(result), nccl_.get_last_error(comm_));
 }
 
-// The stream is queried first: work that is done needs no other rank.
+// The stream is queried first: finished work needs no other rank.
 void NcclCollectives::synchronize(StreamRef stream) {
   check_alive();
   using Clock = std::chrono::steady_clock;
@@ -208,7 +209,7 @@ void NcclCollectives::enqueue(StreamRef stream, std::span<const CollectiveCall> 
     const Result ended = nccl_.group_end();
     if (result == Result::kSuccess) result = ended;
   }
-  if (result != Result::kSuccess) check_alive();  // an abort has ended it, and says why
+  if (result != Result::kSuccess) check_alive();  // an abort ended it, and has the reason
   expect_success(nccl_, comm_, result, what);
 }
 
@@ -226,7 +227,7 @@ NcclId make_nccl_id(const NcclOptions& options) {
 // A rank 0 that cannot make an id says so, so that the others do not wait.
 NcclId share_nccl_id(Group& group, const NcclOptions& options) {
   constexpr std::size_t kWords = sizeof(NcclId) / sizeof(std::uint64_t);
-  std::array<std::uint64_t, kWords + 1> words = {};  // whether there is one, and the id
+  std::array<std::uint64_t, kWords + 1> words = {};  // 1 if there is an id, and the id
   std::exception_ptr failure;
   if (group.rank() == 0) {
     try {
@@ -269,8 +270,8 @@ std::vector<std::unique_ptr<Collectives>> make_nccl_collectives(std::span<const 
   const nccl::Library& nccl = nccl::library(options.library);
   const NcclId id = make_nccl_id(options);
   nccl::Config config = config_of(nccl, options);
-  // All that can fail here comes first: group_end() waits for the ranks that have begun until all
-  // others have, too.
+  // All steps that can fail here come first: group_end() waits for the ranks that have begun until
+  // all others have, too.
   std::vector<std::unique_ptr<NcclCollectives>> made;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     made.push_back(std::make_unique<NcclCollectives>(nccl, static_cast<int>(i),
@@ -284,7 +285,7 @@ std::vector<std::unique_ptr<Collectives>> make_nccl_collectives(std::span<const 
       one->begin_init(id, config);
   } catch (...) {
     failure = std::current_exception();
-    // A call of NCCL's that fails makes it forget the group. Source: ncclGroupEndInternal().
+    // A failed NCCL call ends the group. Source: ncclGroupEndInternal().
     nccl::Comm none = nullptr;
     (void)nccl.comm_init_rank_config(&none, 1, {}, /*rank=*/-1, &config);
   }

@@ -40,7 +40,7 @@ bool Rendezvous::meet(int rank, const Enter& enter, const Change& complete) {
   ++here_;
   const bool came =
       changed_.wait_for(lock, limit_, [&] { return meeting_ != meeting || has_failed_; });
-  if (meeting_ != meeting) return true;  // even if a rank has left since
+  if (meeting_ != meeting) return true;  // even if a rank left since
   return came ? false : fail_locked(missing());
 }
 

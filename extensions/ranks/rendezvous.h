@@ -1,4 +1,4 @@
-// Rendezvous: where the threads of ranks, one for each, wait for each other, with a time limit.
+// Rendezvous: the threads of ranks, one for each, wait for each other in it, with a time limit.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace cgtree {
 
-// A Rendezvous fails once and for good: when a rank does not come in time, when one is refused, or
-// by fail(). From then on each function returns false at once, and failure() says why.
+// A Rendezvous fails permanently: when a rank does not come in time, when a rank is refused, or by
+// fail(). From then on each function returns false at once, and failure() has the reason.
 //
 // Thread safety: any thread, meet() by one thread at a time for each rank.
 class Rendezvous {
@@ -24,17 +24,18 @@ class Rendezvous {
   int size() const noexcept { return static_cast<int>(is_here_.size()); }
   std::chrono::milliseconds limit() const noexcept { return limit_; }
 
-  // These are called under the lock. A Check returns why the rendezvous fails, or "".
+  // These are called under the lock. A Check returns the reason why the rendezvous fails, or "".
   using Check = std::function<std::string()>;
   using Enter = std::function<std::string(int first)>;
   using Change = std::function<void()>;
 
   // Returns true when all ranks have come. `enter` is a Check that is called when this rank comes,
-  // with the rank that came first, `complete` by the last one before any returns; both may be null.
+  // with the rank that came first; `complete` is called by the last rank before any rank returns;
+  // both may be null.
   bool meet(int rank, const Enter& enter = nullptr, const Change& complete = nullptr);
 
-  // Returns true when `is_done` does, which reads only what change() changes and waits for `rank`.
-  // If that takes longer than the limit, the rendezvous fails with what `why` returns.
+  // Returns true when `is_done` returns true; it reads only data that change() changes, and waits
+  // for `rank`. If that takes longer than the limit, the rendezvous fails with the result of `why`.
   bool wait(int rank, const std::function<bool()>& is_done, const Check& why);
   bool change(const Check& change);
 
@@ -48,17 +49,17 @@ class Rendezvous {
  private:
   bool fail_locked(std::string why) noexcept;  // returns false
   std::string missing() const;
-  // Returns why a rank has left; -1: any rank. Null if it has not.
+  // Returns the reason why a rank left; -1: any rank. Null if it did not leave.
   const std::string* left(int rank = -1) const noexcept;
 
   const std::chrono::milliseconds limit_;
   mutable Mutex<LockRank::kLeaf> mutex_;
   Condition changed_;
-  std::uint64_t meeting_ = 0;      // its number
-  std::vector<bool> is_here_;      // by rank: it waits in this meeting
-  int here_ = 0;                   // how many do
-  int first_ = 0;                  // the rank that came first to this meeting, if here_ > 0
-  std::vector<std::string> left_;  // by rank: why it does not come again, or ""
+  std::uint64_t meeting_ = 0;      // number of this meeting
+  std::vector<bool> is_here_;      // by rank: true while it waits in this meeting
+  int here_ = 0;                   // number of waiting ranks
+  int first_ = 0;                  // the first rank in this meeting, if here_ > 0
+  std::vector<std::string> left_;  // by rank: the reason why it does not come again, or ""
   bool has_failed_ = false;
   std::string failure_;
 };

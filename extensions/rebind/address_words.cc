@@ -28,7 +28,7 @@ std::string describe(std::size_t number, const NodeContents& node) {
                              : str_format("node {} '{}'", number, demangled(node.name()));
 }
 
-// Returns why nothing can be said of any input, or "".
+// Returns the reason why nothing can be proved about any input, or "".
 std::string find_obstacle(const GraphContents& first, const GraphContents& second) {
   if (!second.opaque.empty()) return second.opaque;
   if (!first.opaque.empty()) return first.opaque;
@@ -48,7 +48,7 @@ std::string find_obstacle(const GraphContents& first, const GraphContents& secon
   return first.edges == second.edges ? "" : "edges differ between two captures";
 }
 
-// Compares one pair of nodes; returns why nothing can be said of any input, or "".
+// Compares one pair of nodes; returns the reason why nothing can be proved about any input, or "".
 std::string compare(std::uint32_t number, const NodeContents& first, const NodeContents& second,
                     std::span<const MovedInput> inputs, std::vector<FoundAddress>& found) {
   const std::vector<std::byte> before = address_bytes(first);
@@ -60,7 +60,7 @@ std::string compare(std::uint32_t number, const NodeContents& first, const NodeC
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const MovedInput& input = inputs[i];
       if (old_word != new_word) {
-        // One past the end is an address, too, of those who iterate.
+        // The address after the last element is used by iterators, too.
         if (new_word - old_word == input.distance() && offset + kWord <= after.size() &&
             contains(input.first, input.bytes + 1, old_word)) {
           explains.push_back(i);

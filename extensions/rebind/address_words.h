@@ -1,4 +1,4 @@
-// find_addresses(): where in a captured graph the addresses of inputs are, proved by a second
+// find_addresses(): the positions of inputs' addresses in a captured graph, proved by a second
 // capture of the same step with the inputs elsewhere.
 //
 // Example: a step with input x is captured with x at 0x7000 and again with x at 0x9000.
@@ -7,9 +7,9 @@
 //   scale    {0x7000, 0x100, 2.0}        {0x9000, 0x100, 2.0}
 //   add      {0x100, 0x7040, 0x200}      {0x100, 0x9040, 0x200}
 //
-// Two words differ. Both lay in x, and differ by what x has moved by. Nothing else differs, and no
-// word that stayed lies in x: so these two words are all that the graph knows of x, and adding a
-// distance to them moves x.
+// Two words differ. Both pointed into x, and differ by the distance that x moved. Nothing else
+// differs, and no unchanged word points into x: so these two words are all that the graph knows of
+// x, and adding a distance to them moves x.
 #pragma once
 
 #include <compare>
@@ -24,13 +24,13 @@
 
 namespace cgtree {
 
-// A GraphContents is what a captured graph will do, as far as it can be read.
+// A GraphContents describes the work of a captured graph, as far as it can be read.
 struct GraphContents {
   std::vector<NodeContents> nodes;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;  // by number; sorted
-  // What the graph reads from host memory: addresses there are behind a table.
+  // Words that the graph reads from host memory: a table there may contain addresses.
   std::vector<std::uint64_t> host_words;
-  std::string opaque;  // why it may use addresses that are not here, or ""
+  std::string opaque;  // the reason why it may use addresses that are not here, or ""
 };
 
 // A MovedInput is an input that lies elsewhere in each of two captures.
@@ -41,7 +41,7 @@ struct MovedInput {
 
   std::uintptr_t distance() const noexcept { return second - first; }
   // Returns the alignment in bytes that both places have: kernels that load several elements at
-  // once ask for no more than 256.
+  // once need at most 256.
   std::size_t alignment() const noexcept;
 };
 
@@ -56,14 +56,14 @@ struct AddressWord {
 
 struct FoundAddress {
   std::vector<AddressWord> words;  // by node
-  std::string why_not;             // why these may not be all, or ""
+  std::string why_not;             // the reason why these may not be all, or ""
 
   bool is_proved() const noexcept { return why_not.empty(); }
-  // Returns the numbers of the nodes that have a word of it; they ascend.
+  // Returns the numbers of the nodes with a word of it, ascending.
   std::vector<std::uint32_t> nodes() const;
 };
 
-// Returns one for each input. Pure.
+// Returns a FoundAddress for each input. Pure.
 std::vector<FoundAddress> find_addresses(const GraphContents& first, const GraphContents& second,
                                          std::span<const MovedInput> inputs);
 

@@ -1,5 +1,5 @@
-// NodeRebinding: patches the nodes of a graph that use inputs where they are. NodePatches: makes
-// it.
+// NodeRebinding: patches the nodes of a graph that use inputs at the caller's addresses.
+// NodePatches: makes it.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 
 namespace cgtree {
 
-// A NodeRebinding is a list of nodes, each with the words in it that are addresses. Only nodes of
-// which a word has changed are patched.
+// A NodeRebinding is a list of nodes, each with its words that are addresses. Only nodes with a
+// changed word are patched.
 class NodeRebinding final : public Attachment {
  public:
   // A word is the address of one input, plus a distance.
@@ -31,9 +31,9 @@ class NodeRebinding final : public Attachment {
     std::uint64_t distance;
   };
 
-  // Requires: the graph that exec is made from has the words of the patch.
+  // Requires: the graph from which exec is made has the words of the patch.
   void add(NodePatch patch, std::vector<Word> words);
-  // The next bind() is of an executable graph that may have any words.
+  // Must be called before a bind() of an executable graph that may have any words.
   void forget_patches() noexcept;
   // Calls visit(node, word) for each word.
   template <typename Visit>
@@ -56,14 +56,14 @@ class NodeRebinding final : public Attachment {
   std::vector<Node> nodes_;
 };
 
-// A NodePatches prepares the patches of nodes, which may turn out to be impossible, and collects
-// the inputs whose addresses are patched.
+// A NodePatches prepares the patches of nodes, which may prove impossible, and collects the inputs
+// whose addresses are patched.
 class NodePatches {
  public:
-  // `nodes`: the nodes of the graph by the numbers that AddressWord has; none if it cannot be read.
+  // `nodes`: the nodes of the graph by the numbers of AddressWord; empty if it cannot be read.
   NodePatches(GraphAPI& api, std::vector<NodeHandle> nodes) : api_(api), nodes_(std::move(nodes)) {}
 
-  // Returns why the words cannot be patched, or "".
+  // Returns the reason why the words cannot be patched, or "".
   std::string prepare(std::span<const AddressWord> words);
   // Adds the next input of Attachment::bind()'s list, which lies at `address` in the graph.
   // Requires: its words are prepared.

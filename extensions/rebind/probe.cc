@@ -1,4 +1,4 @@
-// Captures a step with its inputs where the caller has them.
+// Captures a step with its inputs at the caller's addresses.
 #include "extensions/rebind/probe.h"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ class StandIn final : public StorageOwner {
   Storage storage_;
 };
 
-// Returns a tensor at the address of `tensor`, with a storage of its own: what a step does with it
-// leaves no trace in the storage of the caller. Borrows the memory.
+// Returns a tensor at the address of `tensor` with another storage, so that the step leaves no
+// trace in the caller's storage. Borrows the memory.
 Tensor stand_in(const Tensor& tensor, ContextMemory& memory) {
   return Tensor((new StandIn(tensor, memory))->ref(), 0, tensor.shape(), tensor.dtype());
 }
@@ -61,12 +61,12 @@ void find_buffers(const Call& call, const ContextMemory& memory, std::span<const
 
 }  // namespace
 
-// A probe that could not be made costs no more than the copies that it was to save.
+// If the probe fails, the cost is only that of the copies that it would have saved.
 Probe make_probe(const Call& call, ContextMemory& memory, Recorder& recorder,
                  const std::vector<std::uint32_t>& output_allocations) {
   Probe probe;
-  // Once more if the pools have grown meanwhile, after which allocations are placed elsewhere, and
-  // when it is known which allocations the buffers are to replace.
+  // A further run is needed if the pools grew meanwhile, because allocations are then placed
+  // elsewhere, and when it becomes known which allocations the buffers replace.
   constexpr int kMostRuns = 3;
   for (int run = 0; run < kMostRuns; ++run) {
     const std::size_t reserved = memory.reserved_bytes();

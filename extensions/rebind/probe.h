@@ -1,8 +1,8 @@
-// Probe: a capture of a step with its inputs where the caller has them. It is compared with the
-// capture that is kept, where they are copies: what differs is their addresses.
+// Probe: a capture of a step with its inputs at the caller's addresses. It is compared with the
+// kept capture, whose inputs are copies: the differences are the addresses of inputs.
 //
-// Both captures allocate the same, copies included, and a pool places alike what is allocated
-// alike. So nothing else differs, unless the step function does something else each time.
+// Both captures make the same allocations, including copies, and a pool places equal sequences of
+// allocations equally. So nothing else differs, unless the step function's work differs each time.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@
 
 namespace cgtree {
 
-// A Probe is what a capture that was not kept has shown.
+// A Probe is the result of a capture that was not kept.
 struct Probe {
-  std::string failure;     // why it has shown nothing, or ""
+  std::string failure;     // the reason why it has no result, or ""
   GraphContents contents;  // of its graph
   // The allocations of the step that became outputs with a buffer that may be rebound, by number in
   // the step, and the number of the buffer among all inputs; sorted.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> buffers;
 };
 
-// Captures the call as often as it takes to know which words of its graph are addresses of inputs
-// that may be rebound. `output_allocations`: what the warm-up has noted.
+// Captures the call until it is known which words of its graph are addresses of inputs that may be
+// rebound. `output_allocations`: those that the warm-up noted.
 Probe make_probe(const Call& call, ContextMemory& memory, Recorder& recorder,
                  const std::vector<std::uint32_t>& output_allocations);
 

@@ -12,7 +12,7 @@ namespace cgtree {
 namespace {
 
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
-// Addresses of user space, on every 64-bit system there is; smaller numbers are counts.
+// Addresses of user space on every 64-bit system; smaller numbers are counts.
 constexpr std::uint64_t kLeastAddress = std::uint64_t{1} << 24;
 constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 48;
 
@@ -25,10 +25,10 @@ PointerKind kind_of(DeviceAPI& api, std::uint64_t address, GraphContents& conten
   return attributes.kind;
 }
 
-// Source: CUDA reads the host's side of a captured copy at each launch, so it is there.
+// Source: CUDA reads the host's side of a captured copy at each launch, so that memory is readable.
 void read_copied(DeviceAPI& api, const NodeContents& node, GraphContents& contents) {
   if (node.type != NodeType::kMemcpy) return;
-  // Where either side is not aligned, a kernel may find an address at any byte.
+  // If either side is not aligned, a kernel may find an address at any byte.
   const bool is_aligned = std::ranges::all_of(
       node.memory, [](const NodeMemory& memory) { return memory.address % kWordBytes == 0; });
   for (const NodeMemory& memory : node.memory) {
@@ -44,7 +44,7 @@ void read_copied(DeviceAPI& api, const NodeContents& node, GraphContents& conten
   }
 }
 
-// A kernel that is given host memory may find any address there.
+// A kernel that gets host memory may find any address there.
 void look_for_host_memory(DeviceAPI& api, const NodeContents& node,
                           std::unordered_set<std::uint64_t>& known, GraphContents& contents) {
   for (std::size_t i = 0; i + kWordBytes <= node.bytes.size(); i += kWordBytes) {

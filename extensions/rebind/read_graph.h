@@ -1,4 +1,4 @@
-// read_graph(): a captured graph as it is compared with another one.
+// read_graph(): a captured graph in the form in which it is compared with another.
 #pragma once
 
 #include "cgtree/record/recording.h"
@@ -10,13 +10,13 @@ namespace cgtree {
 
 inline constexpr const char* kBreakIsOpaque = "what an eager_break() uses cannot be seen";
 
-// Reads a graph whose capture has ended, and what it reads of host memory. What cannot be read
-// makes it opaque. Throws std::bad_alloc.
+// Reads a graph whose capture has ended, and the host memory that it reads. Parts that cannot be
+// read make it opaque. Throws std::bad_alloc.
 GraphContents read_graph(DeviceAPI& api, const Graph& graph);
 // Notes the host memory that the nodes read. Throws std::bad_alloc.
 void read_host_memory(DeviceAPI& api, GraphContents& contents);
 
-// Returns whether the library has added the node to a graph of the recording.
+// Returns whether the library added the node to a graph of the recording.
 bool is_root_or_tail(const Recording& recording, NodeHandle node);
 
 }  // namespace cgtree

@@ -14,10 +14,10 @@
 namespace cgtree {
 namespace {
 
-// A PlacedInput is an input, or buffer, that may be rebound, in the capture that is kept.
+// A PlacedInput is an input, or buffer, that may be rebound, in the kept capture.
 struct PlacedInput {
   std::uint32_t input = 0;
-  // Of its copy, or of the output that its buffer is for; 0: of neither.
+  // Of its copy, or of the output for its buffer; 0: without either.
   std::uintptr_t address = 0;
   // The tail node copies from there to another input: the copy is needed.
   bool is_passed_on = false;
@@ -25,8 +25,8 @@ struct PlacedInput {
 
 struct RebindDecision {
   std::vector<RebindChoice> choices;   // one for each
-  std::vector<std::uint32_t> inputs;   // those that are rebound, in the order of Attachment::bind()
-  std::vector<std::size_t> alignment;  // that their addresses must have
+  std::vector<std::uint32_t> inputs;   // the rebound inputs, in the order of Attachment::bind()
+  std::vector<std::size_t> alignment;  // required for their addresses
   std::unique_ptr<NodeRebinding> rebinding;
 };
 
@@ -68,7 +68,7 @@ RebindCandidate candidate_of(const Call& call, std::uint32_t input, const FoundA
   return candidate;
 }
 
-// `has_root`, `has_tail`: whether other inputs need one.
+// `has_root`, `has_tail`: true if other inputs need that node.
 RebindDecision decide_rebinding(const Call& call, DeviceAPI& api, const Graph& graph,
                                 const Probe* probe, std::span<const PlacedInput> placed,
                                 bool has_root, bool has_tail) {
@@ -153,7 +153,7 @@ void rebind(CapturedStep& step, const Probe* probe) {
     const auto is_of_input = [&](const GatherNode::Copy& copy) { return copy.input == input; };
     std::erase_if(step.root.copies, is_of_input);
     std::erase_if(step.tail.copies, is_of_input);
-    // What lay there before it, and was freed, is still written.
+    // Earlier allocations at this address, which were freed, are written: only the last range goes.
     const auto at = std::ranges::find(placed, input, &PlacedInput::input)->address;
     std::vector<Range>& ranges = step.allocations.ranges;
     ranges.erase(std::ranges::find(ranges.rbegin(), ranges.rend(), at, &Range::address).base() - 1);

@@ -29,7 +29,7 @@ double cost_of(std::span<const RebindCandidate> candidates, const std::vector<bo
 
 }  // namespace
 
-// In the order of bytes per node, what is rebound is a prefix: the cheapest of n + 1 is taken.
+// In the order of bytes per node, the rebound inputs are a prefix: the cheapest of n + 1 is taken.
 std::vector<bool> choose_rebound(std::span<const RebindCandidate> candidates, bool has_root,
                                  bool has_tail, const RebindCosts& costs) {
   std::vector<std::size_t> order(candidates.size());

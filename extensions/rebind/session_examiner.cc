@@ -1,4 +1,4 @@
-// Has recordings serve all sessions in a context without an audit.
+// Lets recordings serve all sessions in a context without an audit.
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -16,7 +16,7 @@ class SessionExaminer final : public Extension {
   explicit SessionExaminer(Engine& engine) noexcept : engine_(engine) {}
 
   // Extension.
-  int order() const noexcept override { return -150; }  // behind an audit, which does the same
+  int order() const noexcept override { return -150; }  // after an audit, which does the same
   std::unique_ptr<Examination> examine(const Call& call,
                                        const std::vector<std::uint32_t>&) override {
     if (!has_sessions(call.function())) return nullptr;

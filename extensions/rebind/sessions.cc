@@ -1,4 +1,4 @@
-// Finds a recording of another session, compares the two, and has it serve both.
+// Finds a recording of another session, compares the two, and lets it serve both.
 #include "extensions/rebind/sessions.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace cgtree {
 namespace {
 
-// A key whose comparisons fail as often is not compared any more.
+// A key with this many failed comparisons is not compared any more.
 constexpr std::size_t kMostFailures = 4;
 
 bool is_per_session(const Function& function, std::size_t i) noexcept {
@@ -37,15 +37,15 @@ bool are_alike(const Guards& a, const Guards& b) {
   });
 }
 
-// Returns whether two guards ask the same, whatever they answer now: a recording keeps those of the
-// session that it was made for, and asks them in the calls of all others.
+// Returns whether two guards ask the same question, with any answers: a recording keeps the guards
+// of the session for which it was made, and asks them in the calls of all others.
 bool ask_the_same(const Guard& one, const Guard& other) {
   return one.call == other.call && one.bytes == other.bytes &&
          std::memcmp(one.function.get(), other.function.get(), one.bytes) == 0;
 }
 
-// Returns whether the recording would fit the call of the step, were it not for the memory of
-// sessions. A recording that serves all sessions already does not.
+// Returns whether only the memory of sessions keeps the recording from fitting the call of the
+// step. A recording that already serves all sessions does not count.
 bool is_of_other_session(const Recording& earlier, const CapturedStep& step) {
   const Recording& made = step.recording;
   const Function& function = step.call.function();
@@ -91,8 +91,8 @@ class OtherAddresses final : public Attachment {
   std::vector<Range> ranges_;
 };
 
-// A SessionProof compares two captures of one key, and prepares all that changes in the earlier one
-// if it is to serve every session.
+// A SessionProof compares two captures of one key, and prepares all changes to the earlier one for
+// serving every session.
 class SessionProof {
  public:
   // `earlier`: is_of_other_session().
@@ -103,10 +103,10 @@ class SessionProof {
     if (why_not_.empty()) why_not_ = find_words();
   }
 
-  // Why the step needs a recording of its own, or "".
+  // The reason why the step needs another recording, or "".
   const std::string& why_not() const noexcept { return why_not_; }
-  // Tells the executable graph of the earlier recording where the memory of the call is. Returns
-  // false if the device refuses. Requires: it is proved.
+  // Patches the executable graph of the earlier recording for the memory of the call. Returns false
+  // if the device refuses. Requires: the proof succeeded.
   bool patch() {
     tail_.emplace(step_.memory, rebound_, std::move(rebinding_));
     apart_ = apart_of(earlier_.apart.pairs(), inputs_);
@@ -119,17 +119,17 @@ class SessionProof {
       (void)api_.graphs()->take_last_error();
       return false;
     }
-    tail_->forget_patch();  // the replay that follows counts as one that has moved
+    tail_->forget_patch();  // the next replay counts as a moved one
     return true;
   }
-  // Has the earlier recording serve all sessions, and allocates nothing. The proof is to end
-  // outside of locks. Requires: patch() has returned true, and no monitor reads.
+  // Makes the earlier recording serve all sessions, and allocates nothing. The proof must be
+  // destroyed outside of locks. Requires: patch() returned true, and no monitor reads.
   void apply() noexcept {
     earlier_.tails.push_back(*std::move(tail_));
     earlier_.inputs = std::move(inputs_);
     earlier_.rebinds = std::move(choices_);
     earlier_.apart = std::move(apart_);
-    earlier_.statics = std::move(statics_);  // as find_runs(): those that are copied stay
+    earlier_.statics = std::move(statics_);  // as find_runs(): copied inputs stay
     earlier_.has_runs = !earlier_.statics.is_empty() || !earlier_.copies.is_empty();
     earlier_.has_to_bind = true;
     if (earlier_.findings == nullptr) earlier_.findings = std::move(others_);
@@ -138,8 +138,8 @@ class SessionProof {
   }
 
  private:
-  // The copies of inputs are among them where the pools have grown between the two captures: words
-  // that differ for that are no address of a session.
+  // If the pools grew between the two captures, the copies of inputs are among them: words that
+  // differ because of that are not addresses of a session.
   void find_moved() {
     for (std::uint32_t i = 0; i < inputs_.size(); ++i) {
       const Range range = range_of(inputs_[i]);
@@ -172,7 +172,7 @@ class SessionProof {
     return "";
   }
 
-  // Returns which memory of a call the memory of a session shares, or "".
+  // Returns the memory of a call with which the memory of a session overlaps, or "".
   std::string find_overlap(std::uint32_t i) const {
     const std::vector<InputRecord>& before = earlier_.inputs;
     const std::vector<InputRecord>& now = step_.recording.inputs;
@@ -197,9 +197,9 @@ class SessionProof {
     return contents;
   }
 
-  // Returns why the words that differ are not addresses of sessions, or "". The host memory that
-  // the earlier graph copies may be gone with its session, and is not read: its address is that in
-  // the step's graph, or words differ.
+  // Returns the reason why the words that differ are not addresses of sessions, or "". The host
+  // memory that the earlier graph copies may be freed with its session, and is not read: its
+  // address equals that in the step's graph, or words differ.
   std::string find_words() {
     const DeviceScope current(api_, step_.memory.device().id);
     const GraphContents first = read(earlier_);
@@ -233,7 +233,7 @@ class SessionProof {
   Recording& earlier_;
   const CapturedStep& step_;
   DeviceAPI& api_;
-  std::vector<InputRecord> inputs_;  // of the earlier recording, as they will be
+  std::vector<InputRecord> inputs_;  // the new input records of the earlier recording
   std::vector<std::uint32_t> numbers_;
   std::vector<MovedInput> moved_;  // by the same positions
   std::vector<std::uint32_t> rebound_;
@@ -261,7 +261,7 @@ bool has_sessions(const Function& function) noexcept {
   return false;
 }
 
-// Compares the newest recording, whose work is the likeliest to be that of the step.
+// Compares the newest recording, whose work is likeliest to equal that of the step.
 bool serve_by_earlier(Engine& engine, CapturedStep& step, std::string obstacle) {
   Node* earlier = nullptr;
   std::size_t failures = 0;

@@ -1,9 +1,9 @@
-// Sessions: one recording for all calls of a key that differ in the memory of their session alone.
+// Sessions: one recording for all calls of a key that differ only in the memory of their session.
 //
 // Example: a key is recorded with the KV cache of session A, and captured again when session B
-// comes. Both captures are what find_addresses() compares: a word that differs lay in A's cache,
-// and differs by the distance from there to B's. Then A's recording becomes that of all sessions:
-// each replay patches the words, and B's graph is dropped before an executable graph is made of it.
+// comes. find_addresses() compares the two captures: a word that differs pointed into A's cache,
+// and differs by the distance from there to B's. Then A's recording serves all sessions: each
+// replay patches the words, and B's graph is dropped before an executable graph is made from it.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ namespace cgtree {
 bool has_sessions(const Function& function) noexcept;
 
 // Compares a captured step, whose graph has its root and tail nodes, with an earlier recording that
-// differs from it in the memory of sessions alone. Returns whether that recording serves the call
+// differs from it only in the memory of sessions. Returns whether that recording serves the call
 // from now on, or was dropped, so that the call is decided again; otherwise the step's own
-// recording has the reason. `obstacle`: why nothing may be patched, or "". Throws std::bad_alloc,
-// DeviceError; then nothing has changed.
+// recording has the reason. `obstacle`: the reason why nothing may be patched, or "". Throws
+// std::bad_alloc, DeviceError; then nothing has changed.
 bool serve_by_earlier(Engine& engine, CapturedStep& step, std::string obstacle);
 
-// Makes an extension for contexts that have no audit: it has recordings serve all sessions.
+// Makes an extension for contexts that have no audit: it lets recordings serve all sessions.
 ExtensionFactory serve_sessions();
 
 inline constexpr const char* kPatchWasRefused =

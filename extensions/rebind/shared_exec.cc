@@ -23,8 +23,8 @@ std::optional<NodePatch> patch_of(GraphAPI& graphs, NodeHandle node) {
   return patch;
 }
 
-// Returns whether nodes of this type that are alike are the same. Others without a patch have
-// parameters that cannot be read.
+// Returns whether two alike nodes of this type are equal without a patch. The parameters of other
+// nodes without a patch cannot be read.
 bool is_told_by_alike(GraphAPI& graphs, NodeHandle node) {
   NodeType type = NodeType::kOther;
   return ok(graphs.node_type(node, &type)) && (type == NodeType::kHost || type == NodeType::kEmpty);
@@ -113,8 +113,8 @@ std::unique_ptr<Attachment> SharedExec::join(Recording& recording, std::size_t m
     node.bytes = node.first->bytes;
     node.dims = node.first->dims;
   }
-  // Tried before anything depends on it. The first launch asks again, which tells it to patch its
-  // root and tail nodes.
+  // Tried before other state depends on it. The first launch asks again, which tells it to patch
+  // its root and tail nodes.
   is_closed_ = !ok(switch_to(differences));
   if (is_closed_) {
     (void)api_.graphs()->take_last_error();

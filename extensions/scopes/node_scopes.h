@@ -1,4 +1,4 @@
-// NodeScopes: the nodes of a recording, and the scopes that each was captured in.
+// NodeScopes: the nodes of a recording, and the scopes in which each was captured.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace cgtree {
 
-// A ScopedNode is a node of a recording, with the scopes that it was captured in.
+// A ScopedNode is a node of a recording, with the scopes in which it was captured.
 struct ScopedNode {
   NodeType type = NodeType::kOther;
-  std::uint32_t kernel = 0;  // NodeScopes::kernels[i]
-  std::uint32_t path = 0;    // NodeScopes::paths[i]
+  std::uint32_t kernel = 0;  // index in NodeScopes::kernels
+  std::uint32_t path = 0;    // index in NodeScopes::paths
   ProfileIds ids;
 };
 
@@ -23,7 +23,7 @@ struct NodeScopes {
   std::vector<std::string> paths;  // the first one is "": outside of all scopes
   // Names, as the compiler spells them; the first one is "": no kernel, or not known.
   std::vector<std::string> kernels;
-  std::vector<ScopedNode> nodes;  // by the order of GraphAPI::graph_nodes(), over all graphs
+  std::vector<ScopedNode> nodes;  // in the order of GraphAPI::graph_nodes(), over all graphs
 };
 
 }  // namespace cgtree

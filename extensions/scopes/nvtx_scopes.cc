@@ -1,4 +1,4 @@
-// Looks for the library that hands ranges of NVTX on.
+// Looks for the library that passes NVTX ranges on.
 #include "extensions/scopes/nvtx_scopes.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ void close_range(std::uint64_t scope) {
   of_thread<ScopeStack>().close(scope);
 }
 
-// The library has to be known by its name: to load a profiler here would be in the way of NVTX.
+// The library must be known by its name: loading a profiler here would disturb NVTX.
 bool connect() noexcept {
   const char* const path = std::getenv("NVTX_INJECTION64_PATH");
   if (path == nullptr) return false;

@@ -9,8 +9,8 @@
 //   }
 //
 // Each node of a recording has the path of the scopes that were open on the calling thread when it
-// was captured, also if it was captured on a side stream. Snapshots list them, and
-// tools/scope_times adds up what a profiler has measured of each (docs/scopes.md).
+// was captured, also on a side stream. Snapshots list them, and tools/scope_times adds up a
+// profiler's times by path (docs/scopes.md).
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@
 namespace cgtree {
 
 // A Scope is open from its constructor to its destructor, on the thread that made it. Scopes may
-// close in any order: a path has the names of those that are open, in the order in which they were
+// close in any order: a path has the names of the open scopes, in the order in which they were
 // opened. Scopes that a step function, or the work of a step, leaves open are closed at its end,
-// and the log warns. Replays run no step function, so that a scope costs them nothing; in a call
-// that runs eagerly one costs as much as copying its name.
+// and the log warns. Replays run no step function, so a scope costs them nothing; in an eager call
+// a scope costs a copy of its name.
 //
-// Of a name, 255 bytes count; of a path, 2,047; both end with a whole character. What is not UTF-8
-// in a name, and control characters, become '?'. A scope whose name is empty adds nothing to a
-// path. Scopes beyond kMostOpen have no name.
+// 255 bytes of a name count, and 2,047 of a path; both are cut after a whole character. Bytes of a
+// name that are not UTF-8, and control characters, become '?'. A scope whose name is empty adds
+// nothing to a path. Scopes beyond kMostOpen have no name.
 class Scope {
  public:
-  static constexpr std::size_t kMostOpen = 64;  // on a thread
+  static constexpr std::size_t kMostOpen = 64;  // on one thread
 
   // The name is copied.
   explicit Scope(std::string_view name) noexcept;
@@ -43,7 +43,7 @@ class Scope {
 };
 
 // The same for languages without destructors: returns the scope for close_scope(), which does
-// nothing for one that is closed, or was opened on another thread.
+// nothing for a closed scope, or a scope of another thread.
 std::uint64_t open_scope(std::string_view name) noexcept;
 // See open_scope().
 void close_scope(std::uint64_t scope) noexcept;

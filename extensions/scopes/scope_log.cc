@@ -30,15 +30,15 @@ void ScopeLog::before_change(std::string_view path) noexcept {
   }
 }
 
-// Source: cudaStreamGetCaptureInfo, of its graph: while the capture is open all is allowed but to
-// destroy it and to remove nodes.
+// Source: cudaStreamGetCaptureInfo about its graph: while the capture is open, all operations on it
+// are allowed except destroying it and removing nodes.
 std::optional<std::vector<NodeHandle>> ScopeLog::nodes_of(StreamRef stream,
                                                           CaptureInfo* info) const {
   GraphAPI& api = stream_.graphs();
   const bool has_error = !ok(api.peek_last_error());
   std::vector<NodeHandle> nodes;
   Code code = api.capture_info(stream.handle(), info);
-  // Not yet begun, or broken: then nothing is kept.
+  // Not begun yet, or broken: then nothing is kept.
   if (ok(code) && info->status != CaptureStatus::kActive) return std::nullopt;
   if (ok(code)) code = api.graph_nodes(info->graph, &nodes);
   // Otherwise the capture would count as broken.
@@ -109,7 +109,7 @@ const ScopeLog::SeenGraph* ScopeLog::find(GraphHandle handle,
   return nullptr;
 }
 
-// A graph between two breaks in which no scope has changed was never looked at: its nodes were
+// A graph between two breaks without a change of scopes was never looked at: its nodes were
 // captured in the scopes that were open at the end of the graph before.
 void ScopeLog::finish(Recording& recording) {
   const std::string_view path = of_thread<ScopeStack>().path();
@@ -141,7 +141,7 @@ void ScopeLog::add(const NodeContents& node, ProfileIds ids) {
   }
   const auto found = paths_.find(node.node);
   const std::uint32_t number =
-      found == paths_.end() ? 0 : found->second;  // the library's own: none
+      found == paths_.end() ? 0 : found->second;  // a node of the library: no scope
   const auto [path, is_first] =
       used_.try_emplace(number, static_cast<std::uint32_t>(scopes_.paths.size()));
   if (is_first) scopes_.paths.push_back(names_[number]);

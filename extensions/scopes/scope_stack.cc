@@ -1,4 +1,4 @@
-// Keeps the path of the scopes that are open on a thread.
+// Keeps the path of the open scopes of a thread.
 #include "extensions/scopes/scope_stack.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace cgtree {
 namespace {
 
-constexpr std::uint64_t kUnnamed = 0;  // no id of a scope with a name
+constexpr std::uint64_t kUnnamed = 0;  // not the id of a named scope
 
-// Returns a number that so many more are free behind, for one thread.
+// Returns the first of a block of free ids, reserved for one thread.
 std::uint64_t first_id() noexcept {
   constexpr int kBitsOfThread = 40;
   static std::atomic<std::uint64_t> threads = 0;
@@ -44,7 +44,7 @@ std::uint64_t ScopeStack::open(std::string_view name) noexcept {
   const std::size_t begin = end_;
   if (end_ > 0 && !name.empty()) append("/", 1);
   append(name, kMostOfName);
-  if (end_ == begin + 1 && begin > 0) end_ = begin;  // no character has had room
+  if (end_ == begin + 1 && begin > 0) end_ = begin;  // not even one character fits
   return last_id_;
 }
 
@@ -90,8 +90,8 @@ void ScopeStack::close_since(Mark mark) noexcept {
     erase(named_ - 1);
 }
 
-// What follows moves to the front. The first name of a path has no '/' before it, and a scope
-// without a name has no place in it.
+// The rest of the path moves to the front. The first name of a path has no '/' before it, and a
+// scope without a name has no place in it.
 void ScopeStack::erase(std::size_t i) noexcept {
   const std::size_t begin = scopes_[i].begin;
   std::size_t next = i + 1 < named_ ? scopes_[i + 1].begin : end_;

@@ -1,4 +1,4 @@
-// character_bytes(): whether a text is UTF-8, character by character.
+// character_bytes(): checks UTF-8, character by character.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace cgtree {
 
-// Returns the bytes of the UTF-8 character at the beginning of the text, or 0 if it is none.
-// Requires: the text is not empty.
+// Returns the bytes of the UTF-8 character at the beginning of the text, or 0 if there is no valid
+// character. Requires: the text is not empty.
 inline std::size_t character_bytes(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

@@ -1,4 +1,4 @@
-// Reads what the histograms have more than when they were read last.
+// Reads the growth of the histograms since the last reading.
 #include "extensions/sizes/learned_demand.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace cgtree {
 namespace {
 
 constexpr double kLeastWeight = 1.0 / 64;
-constexpr double kHalfLife = 128;  // a call so many calls ago weighs half
+constexpr double kHalfLife = 128;  // a call this many calls ago weighs half
 
 }  // namespace
 
@@ -48,8 +48,8 @@ Sizes LearnedDemand::sizes_of(const std::vector<std::size_t>& axes, const CallSi
   return some;
 }
 
-// Calls with several sizes that are learned are counted together; there may be too many
-// combinations of a learned size with those of other axes.
+// Calls with several learned sizes are counted together; combinations of a learned size with those
+// of other axes may be too many.
 LearnedDemand::Counts LearnedDemand::counts(const std::vector<std::size_t>& axes) const {
   Counts counts;
   if (axes.size() == 1) {
@@ -62,7 +62,7 @@ LearnedDemand::Counts LearnedDemand::counts(const std::vector<std::size_t>& axes
   return counts;
 }
 
-// Returns how many calls no recording has served. A call that requires a graph fails then.
+// Returns how many calls no recording served. A call that requires a graph then fails.
 std::uint64_t LearnedDemand::unserved() const noexcept {
   std::uint64_t calls = function_.options.require_graph ? function_.counters.failures.get() : 0;
   for (const SkipReason reason :
@@ -79,7 +79,7 @@ LearnedDemand::Counts LearnedDemand::take_new(Seen& seen) const {
   return more;
 }
 
-// `left`: the weight that remains of a call of the last time.
+// `left`: the remaining weight of a call of the last time.
 void LearnedDemand::add(const Counts& more, double left, Seen& seen) const {
   for (auto& [sizes, weight] : seen.weights)
     weight *= left;

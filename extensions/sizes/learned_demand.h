@@ -1,4 +1,4 @@
-// LearnedDemand: how often calls have had each combination of the sizes that are learned.
+// LearnedDemand: how often calls had each combination of the learned sizes.
 #pragma once
 
 #include <cstddef>
@@ -24,23 +24,23 @@ class LearnedDemand {
   // integers of the key of the function has AxisPolicy::kLearned.
   explicit LearnedDemand(const CompiledCore& function);
 
-  // Adds the calls since the last time, and returns whether one of them has missed: no recording
-  // has served it, although one of `points` does.
+  // Adds the calls since the last time, and returns whether one of them missed: no recording served
+  // it, although one of `points` does.
   bool read(std::span<const Sizes> points, const Serves& serves);
-  // Leaves a call out that the learner has made: it is no demand.
+  // Excludes a call that the learner made: it is not demand.
   void leave_out(const CallSizes& sizes);
 
   // The calls that were read.
   std::uint64_t calls() const noexcept { return calls_; }
-  // The sizes that calls had, without those that were seldom and long ago.
+  // The sizes that calls had, without rare and old ones.
   const Demand& weights() const noexcept { return learned_.weights; }
-  // The axes that are learned, by their positions among all of them.
+  // The learned axes, by their positions among all axes.
   const std::vector<std::size_t>& axes() const noexcept { return learned_.axes; }
   // Returns the sizes of an axis that lists none and is not learned, at most 16, most frequent
-  // first; none for another axis.
+  // first; empty for another axis.
   Sizes most_frequent(std::size_t axis) const;
 
-  // Returns the sizes that are learned, of the sizes of all axes.
+  // Returns the learned sizes among the sizes of all axes.
   Sizes point_of(std::span<const std::int64_t> sizes) const;
   Sizes point_of(const CallSizes& sizes) const { return sizes_of(learned_.axes, sizes); }
 
@@ -50,7 +50,7 @@ class LearnedDemand {
   // The calls by their sizes along some of the axes.
   struct Seen {
     std::vector<std::size_t> axes;
-    Counts counted;  // as the histogram was when it was read last
+    Counts counted;  // the histogram at the last reading
     Demand weights;
   };
 
@@ -62,9 +62,9 @@ class LearnedDemand {
 
   const FunctionState& function_;
   Seen learned_;
-  std::vector<Seen> others_;  // an axis each, which lists no sizes and is not learned
+  std::vector<Seen> others_;  // one for each axis that lists no sizes and is not learned
   std::uint64_t calls_ = 0;
-  std::uint64_t missed_ = 0;  // as unserved() was when last looked at
+  std::uint64_t missed_ = 0;  // unserved() at the last reading
 };
 
 }  // namespace cgtree

@@ -78,8 +78,8 @@ std::vector<Dimension> dimensions(const FunctionState& function, const Precaptur
   return axes;
 }
 
-// Calls are padded to these sizes from then on. The sizes of an axis that is learned are those that
-// a learner has named, or the caller of precapture().
+// Calls are padded to these sizes from then on. The sizes of a learned axis are those that a
+// learner, or the caller of precapture(), named.
 void add_learned_sizes(Engine& engine, FunctionState& function,
                        std::span<const Dimension> dimensions) {
   const Entry entry(engine.gate);
@@ -126,15 +126,15 @@ std::vector<Combination> combine(std::span<const Dimension> dimensions) {
   return all;
 }
 
-// Gives back what neither a recording nor an output uses, and what tables have left behind.
+// Gives back memory that no recording and no output uses, and the remains of tables.
 void give_back(Engine& engine) {
   (void)engine.trim();
   (void)engine.memory->pool(Region::kEager).trim();
 }
 
-// While a Precapturing lives, calls record what is missing. There may be several: make_inputs() may
-// precapture as well, and so may another thread. The function is not removed meanwhile, whatever
-// becomes of its handle.
+// While a Precapturing lives, calls record missing recordings. There may be several: make_inputs()
+// may precapture as well, and so may another thread. The function is not removed meanwhile, even if
+// its handle is destroyed.
 class Precapturing {
  public:
   Precapturing(Engine& engine, FunctionState& function) : engine_(engine), function_(function) {
@@ -152,9 +152,9 @@ class Precapturing {
   FunctionState& function_;
 };
 
-// Calls `run`, which is the caller's. In a group all ranks do, and if it throws on one, or destroys
-// the function's handle, all throw: a rank that left alone would be a call ahead of the others from
-// then on.
+// Calls `run`, which is the caller's code. In a group all ranks do, and if it throws on one rank,
+// or destroys the function's handle, all throw: a rank that left alone would be a call ahead of the
+// others from then on.
 template <typename Run>
 void run_on_all_ranks(Engine& engine, const FunctionState& function, std::string_view what,
                       const Run& run) {
@@ -175,7 +175,7 @@ void run_on_all_ranks(Engine& engine, const FunctionState& function, std::string
       str_format("precapture of '{}': {} has thrown on another rank", function.name, what));
 }
 
-// Returns all combinations that are wanted, on all ranks, those with the most work first.
+// Returns all wanted combinations, on all ranks, those with the most work first.
 std::vector<CallSizes> combinations(Engine& engine, FunctionState& function,
                                     const PrecaptureOptions& options) {
   const std::vector<Dimension> dimensions = cgtree::dimensions(function, options);
@@ -208,9 +208,9 @@ std::size_t graph_bytes_since(Engine& engine, std::uint32_t first) {
   return bytes;
 }
 
-// Calls the function until it would replay or, if it is only to be warmed up, would record: at most
+// Calls the function until it would replay or, if it only needs a warm-up, would record: at most
 // twice. Drops the outputs. Returns the explanation of the last call. Adds to the entry the bytes
-// of the graphs that were made, including those evicted since.
+// of the new graphs, including graphs evicted since.
 Explanation call_until_ready(Engine& engine, FunctionState& function, InputList inputs,
                              bool only_warms_up, Precaptured& entry) {
   for (int made = 0;; ++made) {
@@ -227,9 +227,9 @@ Explanation call_until_ready(Engine& engine, FunctionState& function, InputList 
   }
 }
 
-// A Rehearsal holds what a recording would hold, but for the executable graph: its tables, and the
-// slots of its outputs, which keep their numbers. It is never replayed, and made and destroyed by
-// the thread that is inside the context.
+// A Rehearsal holds all memory of a recording except the executable graph: its tables, and the
+// slots of its outputs, which keep their numbers. It is never replayed; the thread that is inside
+// the context makes and destroys it.
 class Rehearsal {
  public:
   explicit Rehearsal(Recording recording) noexcept : recording_(std::move(recording)) {
@@ -251,8 +251,8 @@ class Rehearsal {
   Recording recording_;
 };
 
-// Captures what such a call would record now; null if it would not, or could not, and `why` says
-// so. Throws as CompiledCore::call().
+// Captures the work that this call would record now; null if it would not, or could not, record,
+// with the reason in `why`. Throws as CompiledCore::call().
 std::unique_ptr<Rehearsal> rehearse(Engine& engine, FunctionState& function, InputList inputs,
                                     std::string* why) {
   Entry entry(engine.gate);
@@ -290,8 +290,8 @@ std::unique_ptr<Rehearsal> rehearse(Engine& engine, FunctionState& function, Inp
 }
 
 // Adds to `held` a reference to each output of the recording, as if it had been replayed and the
-// caller held it, except for those that lie where something is held already. Their contents are
-// undefined. Must be called inside the context.
+// caller held it, except outputs that overlap held memory. Their contents are undefined. Must be
+// called inside the context.
 void hold_outputs(ContextMemory& memory, const Recording& recording, std::uint32_t function,
                   std::vector<StorageRef>& held) {
   memory.end_tracking();
@@ -300,8 +300,8 @@ void hold_outputs(ContextMemory& memory, const Recording& recording, std::uint32
   for (std::uint32_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].kind != OutputRecord::Kind::kSlot) continue;
     Slot& slot = *outputs[i].slot;
-    // Memory that was short, or given back, may have been taken from a rehearsal, and may be
-    // another pool's by now.
+    // Memory that was short, or given back, may have been taken from a rehearsal, and may belong to
+    // another pool by now.
     const std::vector<Range> segments = memory.pool(slot.region).segments();
     bool is_taken = std::ranges::none_of(
         segments, [&](const Range& segment) { return segment.contains(slot.range); });
@@ -313,15 +313,15 @@ void hold_outputs(ContextMemory& memory, const Recording& recording, std::uint32
 }
 
 // Places is a recorder of combinations that puts the outputs of each into as many places as a
-// caller needs that holds some of them, in the same places for all combinations.
+// caller needs that holds some of them; the places are the same for all combinations.
 //
 // Example: with one output held there are two places, [0, 8) and [8, 16), where the largest
-// combination puts its 8 bytes. One with 4 bytes is then recorded while [8, 16) is held, which puts
-// its output to [0, 4), and again while [0, 8) is held, which puts it to [8, 12). So either of its
-// recordings may follow either of the largest.
+// combination puts its 8 bytes. A combination with 4 bytes is then recorded while [8, 16) is held,
+// which puts its output to [0, 4), and again while [0, 8) is held, which puts it to [8, 12). So
+// either of its recordings may follow either of the largest.
 //
-// If it only predicts, a combination is warmed up, and captured for each place, but the graph is
-// not made. What was captured lasts as long as the Places.
+// For a prediction, a combination is warmed up, and captured for each place, but the graph is not
+// made. The captures live as long as the Places.
 class Places {
  public:
   Places(Engine& engine, FunctionState& function, std::size_t held_outputs, bool only_predicts)
@@ -329,7 +329,7 @@ class Places {
         function_(function),
         count_(held_outputs + 1),
         only_predicts_(only_predicts) {}
-  // Inside the gate, because upkeep on another thread changes slots and tables too.
+  // Inside the gate, because upkeep on another thread changes slots and tables, too.
   ~Places() {
     try {
       const Entry entry(engine_.gate);
@@ -371,13 +371,13 @@ class Places {
   }
 
  private:
-  // A Place holds outputs of a recording or, if there is none, of its rehearsal.
+  // A Place holds outputs of a recording or, without a recording, of its rehearsal.
   struct Place {
     std::uint32_t node = 0;
-    Rehearsal* rehearsal = nullptr;  // if there is no such recording
+    Rehearsal* rehearsal = nullptr;  // if there is no recording
   };
 
-  // Holds all places but the next one, in which a combination is to be recorded after `places`.
+  // Holds all places except the next one, in which a combination is to be recorded after `places`.
   std::vector<StorageRef> hold_others(const std::vector<Place>& places) {
     std::vector<StorageRef> held;
     for (std::size_t place = 0; place < largest_.size(); ++place) {
@@ -439,7 +439,7 @@ std::string to_string(const PrecaptureReport& report) {
 
 namespace {
 
-// `core` may be destroyed by make_inputs.
+// make_inputs may destroy `core`.
 PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& options,
                             const MakeInputs& make_inputs, bool only_predicts) {
   FunctionState& function = core.state();
@@ -466,7 +466,7 @@ PrecaptureReport precapture(const CompiledCore& core, const PrecaptureOptions& o
     run_on_all_ranks(*engine, function, "make_inputs", [&] { inputs = make_inputs(sizes); });
     return inputs;
   };
-  if (only_predicts) {  // what warming up needs for itself is given back first
+  if (only_predicts) {  // memory that warming up needs for itself is given back first
     Precaptured unused;
     for (const CallSizes& sizes : combinations(*engine, function, options)) {
       if (!engine->votes.agree(since(begin) < options.max_time)) break;
@@ -508,7 +508,7 @@ PrecaptureReport precapture(const CompiledCore& function, const PrecaptureOption
   return precapture(function, options, make_inputs, /*only_predicts=*/false);
 }
 
-// What was rehearsed is gone by the time that memory is given back.
+// Rehearsals must be destroyed before memory is given back.
 PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOptions& options,
                                 const MakeInputs& make_inputs) {
   const std::shared_ptr<Engine> engine = function.engine();

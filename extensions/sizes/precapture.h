@@ -56,15 +56,15 @@ std::string to_string(const CallSizes& sizes);
 
 // A Precaptured is the result of precapture() or predict_memory() for one combination of sizes.
 struct Precaptured {
-  // kAlreadyThere: each place had a recording. kLeftOut: `why` says why. kPredicted: of
-  // predict_memory() alone.
+  // kAlreadyThere: each place had a recording. kLeftOut: `why` has the reason. kPredicted: only
+  // from predict_memory().
   enum class Outcome { kRecorded, kAlreadyThere, kLeftOut, kPredicted };
 
   CallSizes sizes;
   Outcome outcome = Outcome::kLeftOut;
   std::string why;        // for kLeftOut
-  std::size_t bytes = 0;  // growth of the pools of the context; 0 if they have shrunk
-  // Of the graphs that were, or would be, made, also of those that were evicted since: an estimate.
+  std::size_t bytes = 0;  // growth of the context's pools; 0 if they shrank
+  // Of the graphs that were, or would be, made, including those evicted since: an estimate.
   std::size_t graph_bytes = 0;
   std::chrono::microseconds time{0};
 };
@@ -88,18 +88,17 @@ using KeyValues = std::vector<std::variant<std::int64_t, std::string>>;
 
 // The combinations to record, and the limits of recording them.
 struct PrecaptureOptions {
-  // By name: the sizes of axes that have neither buckets nor a list; for other axes, a replacement
-  // of theirs.
+  // By name: the sizes of axes that have neither buckets nor a list; for other axes, a replacement.
   std::map<std::string, Sizes> sizes = {};
   // All parts of the key, in its order, by name. A part without values has those of its policy in
-  // CompileOptions::keys. Empty: the key has just the parts that CompileOptions::keys names.
+  // CompileOptions::keys. Empty: the key has only the parts that CompileOptions::keys names.
   std::vector<std::pair<std::string, KeyValues>> key = {};
-  // Returns false for a combination that is not wanted; empty: all are.
+  // Returns false for an unwanted combination; empty: all are wanted.
   std::function<bool(const CallSizes&)> wants = {};
   // The number of results of earlier calls that the caller still holds when it calls. A recording
   // does not overwrite them, so each combination is recorded once more for each of them, in places
-  // that do not overlap whatever the sizes of the calls are. 1 is for `y = f(x)` in a loop; 0 is
-  // for callers that drop the results or call mark_step() before the next call.
+  // that do not overlap for any sizes of the calls. 1 is for `y = f(x)` in a loop; 0 is for callers
+  // that drop the results or call mark_step() before the next call.
   std::size_t held_outputs = 1;
   // No combination is begun after this time.
   std::chrono::microseconds max_time = std::chrono::microseconds::max();
@@ -111,30 +110,30 @@ struct PrecaptureOptions {
 using MakeInputs = std::function<std::vector<Tensor>(const CallSizes&)>;
 
 // Records each combination of the sizes of the dynamic axes (by default all that policies list) and
-// of the parts of the key, the largest first, whatever CompileOptions::while_missing says, so that
-// a loop that holds PrecaptureOptions::held_outputs results finds a recording at each call. Throws
-// what make_inputs and CompiledCore::call() throw, and InvalidArgument for an axis or a part of the
-// key without values and for a function that is frozen; recordings made so far stay.
+// of the parts of the key, the largest first, for any CompileOptions::while_missing, so that a loop
+// that holds PrecaptureOptions::held_outputs results finds a recording at each call. Throws as
+// make_inputs and CompiledCore::call(), and InvalidArgument for an axis or a part of the key
+// without values and for a frozen function; recordings made so far stay.
 PrecaptureReport precapture(const CompiledCore& function, const PrecaptureOptions& options,
                             const MakeInputs& make_inputs);
 
 // Returns the memory that precapture() would take, without making graphs: each combination is
-// warmed up, and captured as often as it would be recorded, so that the pools show what they need.
-// Afterwards they give it back; a pool that grows in place keeps its size while a recording lies in
-// it. `bytes` are exact: what precapture() would add to the pools now that all is warm, whatever
-// the step function allocates for each size. `graph_bytes` are estimated from the graphs, as
-// ContextStats::graph_bytes are, as if none shared an executable graph. Combinations that would not
-// be recorded are left out, and say why; limits on the number of recordings do not count those that
-// are only predicted. Calls `make_inputs` twice for each combination. Throws as precapture();
-// OutOfMemory if the pools cannot have what they would need.
+// warmed up, and captured as often as it would be recorded, so that the pools show the memory that
+// they need. Afterwards they give it back; a pool that grows in place keeps its size while a
+// recording lies in it. `bytes` are exact: the growth of the pools in a precapture() after these
+// warm-ups, for any allocations of the step function. `graph_bytes` are estimated from the graphs,
+// as ContextStats::graph_bytes are, as if none shared an executable graph. Combinations that would
+// not be recorded are left out, with the reason; limits on the number of recordings do not count
+// predicted ones. Calls `make_inputs` twice for each combination. Throws as precapture();
+// OutOfMemory if the pools cannot get the memory that they would need.
 PrecaptureReport predict_memory(const CompiledCore& function, const PrecaptureOptions& options,
                                 const MakeInputs& make_inputs);
 
 // The next two suggest buckets for the sizes that calls had: CompiledCore::histogram(). A size 0
-// counts as the smallest other one. Throw InvalidArgument for an unknown axis, and as above.
+// counts as the smallest other size. Throw InvalidArgument for an unknown axis, and as above.
 Sizes suggest_buckets(const CompiledCore& function, std::string_view axis, std::size_t max_buckets,
                       const SizeCost& cost = {});
-// Returns the lists by name; none for a function without dynamic axes.
+// Returns the lists by name; empty for a function without dynamic axes.
 std::vector<Buckets> suggest_buckets(const CompiledCore& function, const BucketLimits& limits,
                                      std::span<const SizeCost> costs = {});
 

@@ -1,4 +1,4 @@
-// Reads the histograms of a function, asks a SizePlanner, and records by precapture().
+// Reads the histograms of a function, asks a SizePlanner, and records through precapture().
 #include "extensions/sizes/size_learner.h"
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 namespace cgtree {
 namespace {
 
-constexpr int kSomeCalls = 64;  // until it is asked whether waiting costs more than it saves
+constexpr int kSomeCalls = 64;  // between checks whether waiting costs more than it saves
 constexpr int kMeasuredReplays = 3;
-constexpr int kMostReplays = 32;  // to find so many that are not verified
+constexpr int kMostReplays = 32;  // to find this many that are not verified
 
-// Puts generators back to where they were.
+// Restores the positions of generators.
 class RestoredGenerators {
  public:
   explicit RestoredGenerators(const std::vector<Generator>& generators) {
@@ -40,7 +40,7 @@ class RestoredGenerators {
   std::vector<std::pair<Generator, GeneratorState>> states_;
 };
 
-// Adds the time it lives.
+// Adds its lifetime.
 class AddedTime {
  public:
   using Clock = std::chrono::steady_clock;
@@ -57,7 +57,7 @@ class AddedTime {
 
 }  // namespace
 
-// One thread at a time is inside, and does not call back.
+// At most one thread is inside, and does not call back.
 class SizeLearner::Turn {
  public:
   explicit Turn(SizeLearner& learner) : learner_(learner) {
@@ -83,7 +83,7 @@ SizeLearner::SizeLearner(const CompiledCore& function, MakeInputs make_inputs, L
       demand_(function),
       room_(options.max_sizes),
       evictions_(function.state().counters.evictions) {
-  // Takes over what a learner before has recorded, or precapture().
+  // Takes over the recordings of an earlier learner, or of precapture().
   if (std::vector<Sizes> recorded = whole_points(); !recorded.empty())
     set_points(std::move(recorded));
   if (make_inputs_ == nullptr) {
@@ -128,7 +128,7 @@ void SizeLearner::read_calls() {
   gain_ = {};
 }
 
-// Sizes that were evicted for others had no room, and would have to go again.
+// Sizes evicted for others had no room, and would have to be dropped again.
 bool SizeLearner::has_lost() {
   std::vector<Sizes> still = whole_points();
   const std::uint64_t evictions = function_.state().counters.evictions;
@@ -148,7 +148,7 @@ std::optional<SizeChange> SizeLearner::next(bool has_room) {
   const auto change = [&]() -> std::optional<SizeChange> {
     if (most == 0) return std::nullopt;
     Demand demand = this->demand();
-    if (failures_.waits()) {  // sizes that were recorded before may be again
+    if (failures_.waits()) {  // sizes that were recorded before may be recorded again
       std::erase_if(demand, [this](const auto& one) { return !recordings_.contains(one.first); });
     }
     return SizePlanner(demand, costs_, serves()).next(points_, most);
@@ -185,7 +185,7 @@ LearnerStep SizeLearner::between_calls() {
   const auto allowed = std::chrono::duration<double>(begin - made_) * options_.busy_fraction;
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(allowed - spent_);
   if (!engine_->votes.agree(left.count() > 0 && left >= saved_for_)) {
-    // Does it lose more than it saves?
+    // Does waiting lose more time than recording takes?
     if (options_.busy_fraction == 0 || engine_->options.group.get() != nullptr ||
         ++waited_ < kSomeCalls)
       return {};
@@ -233,7 +233,7 @@ LearnerStep SizeLearner::use_moment(const SizeChange* change, bool is_short, boo
   if (change != nullptr && is_short && free > 0) {
     const LearnerStep step = give_back();
     if (step.bytes > 0) return step;
-    free = 0;  // it lies between what is used, on one rank perhaps
+    free = 0;  // the free memory lies between used memory, perhaps on one rank
   }
   if (change != nullptr && records) {
     // A recording that lies in a large segment would keep all of it.
@@ -296,7 +296,7 @@ LearnerStep SizeLearner::apply(const SizeChange& change) {
     look_at_ = 0;
   } else {
     step.kind = LearnerStep::Kind::kFailed;
-    if (is_new) set_points(before);  // recordings of it go
+    if (is_new) set_points(before);  // its recordings are dropped
     recordings_.erase(change.record);
     failed_.insert(change.record);
     failures_.note_failure();
@@ -346,8 +346,8 @@ class SizeLearner::Asked {
   std::vector<std::uint32_t> nodes_;
 };
 
-// A group verifies nothing here. Holds the outputs of each call, so that the next one is replayed
-// in another place.
+// Verifies nothing in a group. Holds the outputs of each call, so that the next call is replayed in
+// another place.
 LearnerStep SizeLearner::verify(std::chrono::microseconds max_time) try {
   if (engine_->options.group.get() != nullptr || max_time.count() <= 0 ||
       max_time < expected_to_verify_ || unverified_.waits()) {
@@ -395,8 +395,9 @@ LearnerStep SizeLearner::give_back() {
   return {.kind = LearnerStep::Kind::kGaveBack, .bytes = before - reserved_after_};
 }
 
-// Names the largest point too, which is there already: precapture() places the outputs of smaller
-// ones where a held output of it leaves room. Axes that list no sizes have those that calls had.
+// Names the largest point too, which is recorded already: precapture() places the outputs of
+// smaller points where its held output leaves room. Axes that list no sizes use those that calls
+// had.
 std::optional<CallSizes> SizeLearner::record(const Sizes& point, LearnerStep& step) {
   const Sizes& largest_point = *std::ranges::max_element(points_, {}, &work_of);
   PrecaptureOptions options{.held_outputs = options_.held_outputs};
@@ -433,7 +434,7 @@ std::optional<CallSizes> SizeLearner::record(const Sizes& point, LearnerStep& st
   return largest;
 }
 
-// Replays that are verified do not count: they take longer than those of calls.
+// Verified replays do not count: they take longer than those of calls.
 void SizeLearner::measure(const CallSizes& sizes) {
   if (engine_->options.group.get() != nullptr) return;
   const std::vector<Tensor> inputs = make_inputs_(sizes);
@@ -457,7 +458,7 @@ void SizeLearner::measure(const CallSizes& sizes) {
     replay_us = std::min(replay_us, us);
     ++measured;
   }
-  // A call without a recording fails where a graph is required, which is worse than any wait.
+  // A call without a recording fails if a graph is required, which is worse than any wait.
   constexpr double kFailed = 64;  // times a replay
   double eager_us = kFailed * replay_us;
   if (!function_.state().options.require_graph) {
@@ -500,8 +501,8 @@ std::map<Sizes, std::size_t> SizeLearner::count_recordings() const {
   return counts;
 }
 
-// Returns those of the points that still have all recordings that were made of them, and those that
-// the caller has precaptured since.
+// Returns the points that still have all their recordings, and those that the caller has
+// precaptured since.
 std::vector<Sizes> SizeLearner::whole_points() const {
   std::vector<Sizes> whole;
   for (const auto& [point, count] : count_recordings()) {
@@ -518,8 +519,8 @@ bool SizeLearner::had_no_turn(const Node& node) const {
   return costs.verified == 0 && costs.unverified == 0 && !asked_.contains(node.id);
 }
 
-// Returns a call of which recordings had no turn to be verified, where the context verifies calls
-// of the function.
+// Returns a call whose recordings had no turn to be verified, if the context verifies calls of the
+// function.
 std::optional<CallSizes> SizeLearner::unverified_call() const {
   const Entry entry(engine_->gate);
   const auto* const verifier = engine_->extensions.find<ReplayVerifier>();
@@ -533,7 +534,7 @@ std::optional<CallSizes> SizeLearner::unverified_call() const {
   return std::nullopt;
 }
 
-// The plan asks what the calls ask: whether they are padded to a size that holds theirs.
+// The plan's question is the calls' question: whether they are padded to a size that holds theirs.
 Serves SizeLearner::serves() const {
   const AxisPlan& plan = *function_.state().axes;
   const double most_waste = plan.waste_left_for(demand_.axes());
@@ -542,7 +543,7 @@ Serves SizeLearner::serves() const {
   };
 }
 
-// Returns the sizes of a call that has the key, and the integers of its key that have options.
+// Returns the sizes of a call with this key, and the integers of its key that have options.
 CallSizes SizeLearner::call_of(const KeyState& key) const {
   const AxisPlan& plan = *function_.state().axes;
   std::vector<CallSizes::Entry> entries;
@@ -558,8 +559,8 @@ CallSizes SizeLearner::call_of(const KeyState& key) const {
   return CallSizes(std::move(entries), Key(std::span<const Key::Part>(parts)));
 }
 
-// Returns the bytes of the pools that recordings write or read, and those of outputs. Some are
-// both, and count twice.
+// Returns the bytes of the pools that recordings write or read, plus those of outputs. Bytes that
+// are both count twice.
 std::size_t SizeLearner::used_bytes() const {
   const Entry entry(engine_->gate);
   std::vector<Range> ranges;

@@ -1,5 +1,5 @@
-// SizeLearner: records the sizes that pay, while a server runs, in place of buckets that its author
-// has measured.
+// SizeLearner: records the sizes that pay, while a server runs, instead of buckets that its author
+// measured.
 //
 //   auto decode = compile(context, "decode", step, {.inputs = {{.dynamic = {{0, "batch"}}}},
 //                                                   .axes = {{"batch", AxisPolicy::kLearned}}});
@@ -38,42 +38,41 @@ class Engine;
 
 // The limits of a SizeLearner.
 struct LearnOptions {
-  std::size_t max_sizes = 32;        // that are recorded at a time
-  std::size_t max_bytes = SIZE_MAX;  // of the pools of the context, beyond which none is recorded
+  std::size_t max_sizes = 32;        // recorded at a time
+  std::size_t max_bytes = SIZE_MAX;  // of the context's pools, above which nothing is recorded
   double busy_fraction = 0.02;       // of the time: see idle() and between_calls()
-  std::size_t held_outputs = 1;      // as PrecaptureOptions has it
-  // What the function draws from, if results are to be the same whenever the learner runs: these
-  // generators are put back to where they were. No other thread may draw from them meanwhile.
+  std::size_t held_outputs = 1;      // as PrecaptureOptions::held_outputs
+  // The generators from which the function draws, if results must not depend on the learner's runs:
+  // their positions are restored. No other thread may draw from them meanwhile.
   std::vector<Generator> generators = {};
 };
 
-// A LearnerStep is what a SizeLearner has done.
+// A LearnerStep describes one step of a SizeLearner.
 struct LearnerStep {
-  // kRecorded: a size, anew perhaps. kVerified: the recordings of a size, with which calls have not
-  // been verified. kGaveBack: memory that the pools held, and nothing used.
-  // kFailed: the size could not be recorded, and `why` says why. A size that was never recorded is
-  // tried after 64 calls, and after twice as many each time that fails again.
+  // kRecorded: a size was recorded, or recorded again. kVerified: recordings of a size that no call
+  // has verified yet were verified. kGaveBack: unused pool memory was released.
+  // kFailed: the size could not be recorded, and `why` has the reason. A size that was never
+  // recorded is tried again after 64 calls, and after twice as many after each further failure.
   enum class Kind : std::uint8_t { kNothing, kRecorded, kFailed, kVerified, kGaveBack };
 
   Kind kind = Kind::kNothing;
-  Sizes sizes;            // of the axes and integers of the key that are learned
-  Sizes evicted;          // whose recordings were dropped for it, or none
-  double gain_us = 0;     // of a call, on average, as SizePlanner::next() expects
-  std::size_t bytes = 0;  // that were given back
+  Sizes sizes;            // of the learned axes and integers of the key
+  Sizes evicted;          // their recordings were dropped for it, or empty
+  double gain_us = 0;     // per call, on average, as SizePlanner::next() expects
+  std::size_t bytes = 0;  // released bytes
   std::chrono::microseconds time{0};
   std::string why;
 };
 
-// A SizeLearner decides for the axes and the integers of the key that have AxisPolicy::kLearned:
-// for several of them, which combinations to record. Other axes and integers keep their policies;
-// each combination is recorded with all sizes that those list, or the 16 most frequent ones that
-// calls had.
-// Calls never wait for it: one whose size is not recorded is padded to the next larger size that
-// is, and runs eagerly above the largest.
+// A SizeLearner decides for the axes and the integers of the key with AxisPolicy::kLearned: for
+// several of them, which combinations to record. Other axes and integers keep their policies; each
+// combination is recorded with all sizes that they list, or the 16 most frequent sizes of calls.
+// Calls never wait for it: a call whose size is not recorded is padded to the next larger recorded
+// size, and runs eagerly above the largest.
 //
 // Times are measured when a size is recorded: an eager run and replays, on inputs of make_inputs,
-// as precapture() runs them. In a group every rank makes the same calls of its learner; sizes stand
-// for times there, because all ranks must decide alike.
+// as precapture() runs them. In a group every rank makes the same calls of its learner; sizes
+// replace times there, because all ranks must decide alike.
 //
 // Thread safety: as the context, used by one thread at a time.
 class SizeLearner {
@@ -82,61 +81,61 @@ class SizeLearner {
   // axes and integers of the key is learned, and for limits of 0.
   SizeLearner(const CompiledCore& function, MakeInputs make_inputs, LearnOptions options = {});
 
-  // Does the most useful thing that is expected to take no longer than `max_time`; returns at once
-  // if there is none: it records a size, which makes calls faster, or gives back the memory that is
-  // short for it; else it verifies; else it gives memory back where more than half of it is free. A
-  // size that never fits is recorded when it takes no more than LearnOptions::busy_fraction of the
-  // time that was given since the last time. Does nothing where calls would not be graphed either:
-  // in a NoGraph, during a foreign capture, for a frozen function. Throws what make_inputs and
-  // CompiledCore::call() throw, VerifyError too, but for OutOfMemory, which is kFailed; and
-  // ConcurrentUse inside a step function or make_inputs.
+  // Does the most useful task that is expected to take no longer than `max_time`; returns at once
+  // if there is none. It records a size, which makes calls faster, or releases memory that is short
+  // for it; else it verifies; else it releases memory if more than half of it is free. A size that
+  // never fits is recorded when it takes no more than LearnOptions::busy_fraction of the time that
+  // was given since the last time. Does nothing where calls would not be graphed either: in a
+  // NoGraph, during a foreign capture, for a frozen function. Throws as make_inputs and
+  // CompiledCore::call(), also VerifyError, except OutOfMemory, which is kFailed; and ConcurrentUse
+  // inside a step function or make_inputs.
   LearnerStep idle(std::chrono::microseconds max_time);
   // For servers that are never idle: as idle(), within LearnOptions::busy_fraction of the time
-  // since the learner was made. Above that, unless it is 0 or there is a group, a size is recorded
-  // once calls have lost as much time for want of it as that takes.
+  // since the learner was made. Beyond that, unless it is 0 or there is a group, a size is recorded
+  // once calls have lost as much time without it as recording it takes.
   LearnerStep between_calls();
 
-  // The combinations that are recorded, ascending.
+  // The recorded combinations, ascending.
   const std::vector<Sizes>& points() const noexcept { return points_; }
-  // The sizes among them of the first axis, or of axis `number`, of those that are learned.
+  // Their sizes of the first learned axis, or of learned axis `number`.
   Sizes sizes(std::size_t number = 0) const;
-  // What calls have asked for until the last step, without sizes that could not be recorded.
+  // The demand of calls until the last step, without sizes that could not be recorded.
   Demand demand() const;
   // The times that were measured.
   const SizeCosts& costs() const noexcept { return costs_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::uint64_t kFewCalls = 16;  // until there may be something to do again
+  static constexpr std::uint64_t kFewCalls = 16;  // until a new task may appear
   class Turn;
   class Asked;
 
-  // `saves_up`: a time that is too short counts, until such times suffice together.
+  // `saves_up`: times that are too short count, until they suffice together.
   LearnerStep idle_within(std::chrono::microseconds max_time, bool saves_up);
   bool may_record() const;
   void read_calls();
-  // Returns whether sizes have lost recordings; those are no longer listed.
+  // Returns whether sizes lost recordings; those are no longer listed.
   bool has_lost();
-  // Returns the next change, or nothing. A size that is recorded is to be renewed.
+  // Returns the next change, or nothing. A size that is already recorded must be renewed.
   std::optional<SizeChange> next(bool has_room);
-  // `change`: of next(), or null. `is_short`: of memory. `records`: the change is made.
+  // `change`: of next(), or null. `is_short`: memory is short. `records`: the change is made.
   LearnerStep use_moment(const SizeChange* change, bool is_short, bool records,
                          std::chrono::microseconds max_time);
   LearnerStep apply(const SizeChange& change);
   LearnerStep verify(std::chrono::microseconds max_time);
   LearnerStep give_back();
-  // Returns the largest call of the point, or nothing, and step.why says why.
+  // Returns the largest call of the point, or nothing, with the reason in step.why.
   std::optional<CallSizes> record(const Sizes& point, LearnerStep& step);
   void measure(const CallSizes& sizes);
-  // The recordings of points that are none any more go.
+  // Drops the recordings of removed points.
   void set_points(std::vector<Sizes> points);
   std::map<Sizes, std::size_t> count_recordings() const;
   std::vector<Sizes> whole_points() const;
   Serves serves() const;
   std::optional<CallSizes> unverified_call() const;
   std::size_t used_bytes() const;
-  // Recordings, keys and slots may go on any thread as soon as a visit has ended: the next two are
-  // asked within one, and their results are values.
+  // Recordings, keys and slots may be dropped on any thread as soon as a visit ends: the next two
+  // are called within a visit, and their results are values.
   bool had_no_turn(const Node& node) const;
   CallSizes call_of(const KeyState& key) const;
 
@@ -149,33 +148,33 @@ class SizeLearner {
   std::atomic<bool> is_busy_{false};
   std::vector<Sizes> points_;
   SizeCosts costs_;
-  std::uint64_t look_at_ = 1;                // the number of the call at which to look again
-  std::uint64_t unasked_ = 0;                // calls of between_calls() that do not look
-  std::map<Sizes, std::size_t> recordings_;  // how many were made of a point
+  std::uint64_t look_at_ = 1;                // the number of the call at which to check again
+  std::uint64_t unasked_ = 0;                // calls of between_calls() that do not check
+  std::map<Sizes, std::size_t> recordings_;  // how many were made for a point
 
-  std::set<Sizes> failed_;  // since a size was recorded last
+  std::set<Sizes> failed_;  // since the last recording
   Backoff failures_{1};
 
   std::size_t room_;             // for sizes, within the limits of the context
   Backoff full_{1};              // until there may be more room
-  std::uint64_t evictions_ = 0;  // as the function counts them, when last looked at
+  std::uint64_t evictions_ = 0;  // of the function, at the last check
 
-  bool is_missed_ = false;       // a size that is recorded; not yet renewed
-  std::vector<Sizes> to_renew_;  // whose recordings may fit no call
+  bool is_missed_ = false;       // a recorded size missed, and is not yet renewed
+  std::vector<Sizes> to_renew_;  // their recordings may fit no call
   Backoff misses_{1};
 
-  std::set<std::uint32_t> asked_;     // the nodes that were verified here, or were to be
-  Backoff unverified_{1, kFewCalls};  // make_inputs or the call has thrown
-  std::size_t reserved_after_ = 0;    // by the pools, when memory was given back last
+  std::set<std::uint32_t> asked_;     // nodes that were, or will be, verified here
+  Backoff unverified_{1, kFewCalls};  // make_inputs or the call threw
+  std::size_t reserved_after_ = 0;    // by the pools, at the last release of memory
 
-  Clock::duration expected_{0};  // that a size takes to be recorded
+  Clock::duration expected_{0};  // time to record a size
   Clock::duration expected_to_verify_{0};
   std::chrono::duration<double, std::micro> unused_{0};  // idle times that were too short
   Clock::duration spent_{0};                             // in between_calls()
-  Clock::duration saved_for_{0};  // what has been found, which takes that long
-  int waited_ = 0;                // calls of between_calls() since it last looked
-  // The time that a call loses for want of the size that was found last, and the time that calls
-  // have lost since the last recording.
+  Clock::duration saved_for_{0};  // time saved up for the change that was found
+  int waited_ = 0;                // calls of between_calls() since the last check
+  // The time that a call loses without the size that was found last, and the time that calls have
+  // lost since the last recording.
   std::chrono::duration<double, std::micro> gain_{0};
   std::chrono::duration<double, std::micro> lost_{0};
   const Clock::time_point made_ = Clock::now();

@@ -1,4 +1,4 @@
-// Finds the best sizes by dynamic programming, and goes there step by step.
+// Finds the best sizes by dynamic programming, and approaches them step by step.
 #include "extensions/sizes/size_plan.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct AxisTable {
   AxisTable(const AxisDemand& demand, const SizeCost& padded, const SizeCost& eager,
             const Serves& serves);
 
-  // Returns the cost of the calls with sizes [begin, end) where size end - 1 is the next larger one
-  // that is recorded.
+  // Returns the cost of the calls with sizes [begin, end) if size end - 1 is the next larger
+  // recorded size.
   double cost_of(std::size_t begin, std::size_t end) const {
     const std::size_t from = served_from[end - 1];
     if (from <= begin) return (calls[end] - calls[begin]) * price[end - 1];
@@ -29,10 +29,10 @@ struct AxisTable {
   }
 
   Sizes sizes;
-  std::vector<double> price;             // of a call that is padded to this size
-  std::vector<double> calls;             // with a smaller size; of all at the end
+  std::vector<double> price;             // of a call padded to this size
+  std::vector<double> calls;             // with a smaller size; all of them at the end
   std::vector<double> above;             // the cost of all calls from this size on, run eagerly
-  std::vector<std::size_t> served_from;  // the smallest size that this one serves
+  std::vector<std::size_t> served_from;  // the smallest size that this size serves
 };
 
 AxisTable::AxisTable(const AxisDemand& demand, const SizeCost& padded, const SizeCost& eager,
@@ -63,8 +63,8 @@ bool holds(const Sizes& point, const Sizes& sizes) noexcept {
   return std::ranges::equal(point, sizes, std::ranges::greater_equal());
 }
 
-// least[e] is the least cost of calls with the first e sizes, the largest of which is recorded, and
-// as many more as there were rounds before.
+// least[e] is the least cost of calls with the first e sizes, the largest of which is recorded,
+// with as many more as there were rounds before.
 Sizes best_sizes(const AxisDemand& demand, std::size_t max_sizes, const SizeCost& padded,
                  const SizeCost& eager, const Serves& serves) {
   const AxisTable table(demand, padded, eager, serves);
@@ -73,9 +73,9 @@ Sizes best_sizes(const AxisDemand& demand, std::size_t max_sizes, const SizeCost
   least[0] = 0;
   double best = table.above[0];
   std::size_t rounds = 0, end = 0;
-  std::vector<std::vector<std::size_t>> before;  // by round and end: where the last size begins
+  std::vector<std::vector<std::size_t>> before;  // by round and end: where the last range begins
   while (before.size() < std::min(n, max_sizes)) {
-    const std::size_t fewest = before.size();  // so many sizes are recorded below the last one
+    const std::size_t fewest = before.size();  // this many sizes are recorded below the last one
     std::vector<double> next(n + 1, kInfinity);
     std::vector<std::size_t>& begins = before.emplace_back(n + 1);
     for (std::size_t e = fewest + 1; e <= n; ++e) {
@@ -138,7 +138,7 @@ double SizeCosts::at(const Points& points, std::int64_t size, double otherwise) 
   if (right == points.end()) --right;
   const auto left = std::prev(right);
   double slope = (right->second - left->second) / static_cast<double>(right->first - left->first);
-  // Two sizes next to each other, measured with noise, may fall; far beyond them nothing is free.
+  // Two neighbouring sizes, measured with noise, may fall; far beyond them no call is free.
   if (size > points.rbegin()->first) slope = std::max(slope, 0.0);
   const double us = left->second + slope * static_cast<double>(size - left->first);
   return std::max(us, 0.0);
@@ -154,7 +154,7 @@ double SizeCosts::eager(std::int64_t size) const {
   return replay(size) * (nearest.second / replay_us);
 }
 
-// A Coverage holds the cost of calls with a set of recordings that grows.
+// A Coverage holds the cost of calls with a growing set of recordings.
 class SizePlanner::Coverage {
  public:
   Coverage(const SizePlanner& planner, std::span<const Sizes> recorded)
@@ -220,9 +220,9 @@ std::vector<Sizes> SizePlanner::best_of_one_axis(std::size_t max_points) const {
   return points;
 }
 
-// Returns the sizes of the heaviest demand, and what holds two of them.
+// Returns the sizes of the heaviest demand, and points that hold two of them.
 std::vector<Sizes> SizePlanner::candidates() const {
-  constexpr std::size_t kMost = 32;  // there are as many as the square of it
+  constexpr std::size_t kMost = 32;  // the result may have the square of it
   std::vector<std::pair<Sizes, double>> heaviest = demand_;
   std::ranges::stable_sort(heaviest, std::ranges::greater(), &std::pair<Sizes, double>::second);
   heaviest.resize(std::min(heaviest.size(), kMost));
@@ -237,7 +237,7 @@ std::vector<Sizes> SizePlanner::candidates() const {
   return points;
 }
 
-// Adds the candidates that gain most, one after the other.
+// Adds the candidates that gain most, one by one.
 void SizePlanner::add_best(std::span<const Sizes> among, std::size_t max_points,
                            std::vector<Sizes>& chosen) const {
   while (chosen.size() < max_points) {
@@ -277,8 +277,8 @@ std::vector<Sizes> SizePlanner::best(std::size_t max_points) const {
   return best;
 }
 
-// Each change brings the sizes nearer to the best ones, so they are reached, even if one alone does
-// not pay: the first size of two may be a large one, to which small calls are padded.
+// Each change brings the sizes nearer to the best ones, so they are reached even if a single change
+// does not pay: the first of two sizes may be a large one, to which small calls are padded.
 std::optional<SizeChange> SizePlanner::next(const std::vector<Sizes>& recorded,
                                             std::size_t max_points) const {
   const std::vector<Sizes> best = this->best(max_points);

@@ -1,11 +1,11 @@
-// SizePlanner: which sizes to record next, and which to give up for them, from the sizes of calls
-// and their costs; SizeCosts, which knows costs from measurements; and best_sizes(), which searches
-// one axis for all that plan sizes. Pure.
+// SizePlanner: which sizes to record next, and which to drop for them, from the sizes of calls and
+// their costs; SizeCosts: costs from measurements; best_sizes(): the search on one axis that all
+// planners of sizes use. Pure.
 //
 // Example: one third of the calls has 3 rows, the others have 8, and 8 is recorded. A replay for 8
-// rows takes 80 us and one for 3 would take 30, so to record 3 saves 17 us a call: it is the next
-// one, until the sizes that are recorded cost at most 0.25 % more than the best ones, or 2 % where
-// another one would have to go.
+// rows takes 80 us and a replay for 3 would take 30, so recording 3 saves 17 us a call: it comes
+// next, until the recorded sizes cost at most 0.25 % more than the best ones, or 2 % if another
+// size would have to be dropped.
 #pragma once
 
 #include <cstddef>
@@ -29,38 +29,38 @@ using SizeCost = std::function<double(std::int64_t size)>;
 using AxisDemand = std::map<std::int64_t, double>;
 using Demand = std::map<Sizes, double>;
 
-// Returns whether calls of these sizes are padded to the point, where it is recorded. If so, calls
-// of larger sizes that the point holds are, too.
+// Returns whether calls of these sizes are padded to the point, if it is recorded. If so, calls of
+// larger sizes that the point holds are padded to it, too.
 using Serves = std::function<bool(const Sizes& point, const Sizes& sizes)>;
-// Serves all that it can: no size is larger than the point's.
+// A Serves with the weakest condition: no size is larger than the point's.
 bool holds(const Sizes& point, const Sizes& sizes) noexcept;
 
-// Returns the set of at most `max_sizes` sizes with which all calls together cost least, and of
+// Returns the set of at most `max_sizes` sizes with the least cost of all calls together, and among
 // those a smallest one, ascending. A call is padded to the next of them and costs `padded` of that
-// size; where there is none, or the next one does not serve it, the call costs `eager` of its own
-// size. Without `eager` no call may: the last size is the largest of all. `padded` must not fall as
-// sizes grow, or counts as the most that it was before.
+// size; if there is none, or the next one does not serve it, the call costs `eager` of the call's
+// size. Without `eager` all calls must be served: the last size is the largest of all. `padded`
+// must not fall as sizes grow; a smaller value counts as the most before it.
 //
 // The result is exact, by dynamic programming in O(n * n * max_sizes) for n sizes.
 Sizes best_sizes(const AxisDemand& demand, std::size_t max_sizes, const SizeCost& padded,
                  const SizeCost& eager = {}, const Serves& serves = {});
 
 // Returns at most 128 of the sizes, which divide the calls into parts of about the same count:
-// best_sizes() takes the square of them. Calls with other sizes count for the next larger one.
+// best_sizes() takes the square of them. Calls with other sizes count as the next larger size.
 AxisDemand cut_down(const AxisDemand& demand);
 
-// Returns the product of the sizes, by which times are known.
+// Returns the product of the sizes, the key of the known times.
 std::int64_t work_of(const Sizes& sizes) noexcept;
 
-// A SizeCosts holds the time that a call takes by size, in microseconds. Between sizes that were
-// measured it is linear, beyond them replays go on as between the last two, and eager calls take as
-// many times longer than replays as at the nearest size. So it is tried what a far size saves: two
-// that lie close together tell little of it. A larger size never costs less.
+// A SizeCosts holds the time that a call takes by size, in microseconds. Between measured sizes it
+// is linear; beyond them replays continue the line of the last two, and the ratio of eager calls to
+// replays is that of the nearest size. So the saving of a far size is tested by recording it: two
+// sizes that lie close together say little about it. A larger size never costs less.
 class SizeCosts {
  public:
-  // Notes what was measured at a size. The least of all measurements counts: what disturbs one
-  // makes it longer. An eager call counts as a quarter longer than a replay at least, because the
-  // host, which a replay leaves free, has work for all of it.
+  // Notes a measurement at a size. The least of all measurements counts, because disturbances only
+  // add time. An eager call counts as at least a quarter longer than a replay, because it keeps the
+  // host busy, which a replay leaves free.
   void add(std::int64_t size, double replay_us, double eager_us);
   // Returns whether add() was called.
   bool are_measured() const noexcept { return !replay_.empty(); }
@@ -80,13 +80,13 @@ class SizeCosts {
 // A SizeChange is one step from a set of recordings to a better one.
 struct SizeChange {
   Sizes record;
-  std::optional<Sizes> evict;  // has to go first
-  double gain_us = 0;          // of a call, on average; below 0 if the next change pays
+  std::optional<Sizes> evict;  // must be dropped first
+  double gain_us = 0;          // per call, on average; below 0 if the next change pays
 };
 
 // A SizePlanner compares sets of recordings for a demand, whose sizes are positive. A call is
-// padded to the recorded point with the least product of sizes of those that serve it.
-// The costs must outlive it.
+// padded to the recorded point with the least product of sizes among those that serve it. The costs
+// must outlive it.
 class SizePlanner {
  public:
   SizePlanner(const Demand& demand, const SizeCosts& costs, Serves serves = holds);
@@ -94,14 +94,13 @@ class SizePlanner {
   // Returns the time of all calls with these recordings, in any order.
   double cost_of(std::span<const Sizes> recorded) const;
   // Returns at most `max_points` points with which the calls take little time, in ascending order.
-  // Of one axis they are exact, of up to 128 sizes. Of several they are found by adding the point
-  // that gains most until there are as many, and then by exchanging one for a better one as long
-  // as that gains.
+  // For one axis they are exact, up to 128 sizes. For several axes they are found by adding the
+  // point that gains most until there are as many, and then by exchanging a point for a better one
+  // as long as that gains.
   std::vector<Sizes> best(std::size_t max_points) const;
-  // Returns the change that gains most of those on the way to best(), or nothing if those gain less
-  // than 2 %: so sizes whose demand is nearly the same do not take turns. While there is room for
-  // one more, 0.25 % suffices. `max_points`: at least 1. A point is evicted only where as many are
-  // recorded.
+  // Returns the change that gains most on the way to best(), or nothing if the gain is less than 2
+  // %: so sizes with nearly the same demand do not alternate. While there is room for another size,
+  // 0.25 % suffices. `max_points`: at least 1. A point is evicted only if that many are recorded.
   std::optional<SizeChange> next(const std::vector<Sizes>& recorded, std::size_t max_points) const;
 
  private:

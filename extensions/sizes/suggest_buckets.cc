@@ -1,4 +1,4 @@
-// Searches one axis by best_sizes(), and several by turns.
+// Searches one axis by best_sizes(), and several axes in turn.
 #include "extensions/sizes/suggest_buckets.h"
 
 #include <algorithm>
@@ -15,12 +15,12 @@ namespace {
 constexpr double kMostCost = std::numeric_limits<double>::infinity();
 
 // An Axis holds the sizes that calls had along one axis, ascending, and the cost of a bucket of
-// each. Its constructor throws InvalidArgument for those that cannot be.
+// each. Its constructor throws InvalidArgument for invalid ones.
 struct Axis {
   Axis(const AxisDemand& demand, const SizeCost& cost);
 
   std::size_t count() const { return sizes.size(); }
-  // Returns the number of the first size that is as large.
+  // Returns the number of the first size that is at least as large.
   std::size_t find(std::int64_t size) const {
     return static_cast<std::size_t>(std::ranges::lower_bound(sizes, size) - sizes.begin());
   }
@@ -51,8 +51,8 @@ Axis::Axis(const AxisDemand& demand, const SizeCost& cost) {
   }
 }
 
-// A Joint is a histogram of several axes. A choice of buckets is, for each axis and each of its
-// sizes, which size is the bucket.
+// A Joint is a histogram of several axes. A choice of buckets assigns, for each axis, a bucket to
+// each of its sizes.
 class Joint {
  public:
   using Choice = std::vector<std::vector<std::size_t>>;
@@ -64,9 +64,9 @@ class Joint {
   double total(const Choice& choice) const;
   // Returns the buckets of each axis.
   std::vector<Sizes> lists(const Choice& choice) const;
-  // Returns the best choice of those that giving one axis after the other its cheapest list of at
-  // most `counts` buckets ends with: from no padding and from all that there can be, first axis
-  // first and last axis first.
+  // Returns the best choice found by giving one axis after the other its cheapest list of at most
+  // `counts` buckets: starting without padding and with all possible padding, first axis first and
+  // last axis first.
   Choice descend(std::span<const std::size_t> counts) const;
 
  private:
@@ -172,8 +172,8 @@ Joint::Choice Joint::descend(std::span<const std::size_t> counts) const {
 }
 
 // Calls visit(counts) for ways to share out `left` combinations among the axes from `axis` on: all
-// small counts, and about eight for each doubling of larger ones. Where more buckets are no harm,
-// the last axis has as many as are left.
+// small counts, and about eight for each doubling of larger ones. If more buckets never cost more,
+// the last axis gets as many as are left.
 template <typename Visit>
 void for_each_split(const Joint& joint, std::size_t axis, std::size_t left, bool is_harm,
                     std::vector<std::size_t>& counts, const Visit& visit) {
@@ -187,7 +187,7 @@ void for_each_split(const Joint& joint, std::size_t axis, std::size_t left, bool
   }
 }
 
-// Returns the bytes of all combinations of sizes, one of each list from `sizes.size()` on.
+// Returns the bytes of all combinations with one size of each list from `sizes.size()` on.
 double bytes_of(std::span<const Sizes> lists, const BucketLimits& limits, Sizes& sizes) {
   if (sizes.size() == lists.size()) return limits.bytes(sizes);
   double bytes = 0;

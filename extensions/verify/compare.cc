@@ -36,7 +36,7 @@ void exchange_on_host(const LaunchDims&, ElementPairs pairs) {
     exchange_element(pairs, i);
 }
 
-// Each thread takes several elements, so that few of them meet at the sum.
+// Each thread takes several elements, so that few threads meet at the sum.
 LaunchDims dims_of(const ElementPairs& pairs) {
   constexpr std::uint64_t kThreads = 256;
   constexpr std::uint64_t kMostBlocks = 2048;

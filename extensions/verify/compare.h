@@ -11,7 +11,7 @@ namespace cgtree {
 // device.
 ElementPairs pairs_of(const Tensor& first, const Tensor& second);
 
-// Enqueues a kernel that adds what it finds to the ComparedElements at `found`, on the device.
+// Enqueues a kernel that adds its findings to the ComparedElements at `found`, on the device.
 // `tolerance`: see OutputOptions. Throws StaleTensor, DeviceError.
 void compare_elements(StreamRef stream, const Tensor& replayed, const Tensor& eager,
                       double tolerance, std::uintptr_t found);

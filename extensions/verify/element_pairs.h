@@ -1,8 +1,8 @@
-// ElementPairs: two tensors with the same dims, and how kernels go through their elements pair by
-// pair: to compare them, and to exchange them.
+// ElementPairs: two tensors with the same dims, and the iteration of kernels over their elements
+// pair by pair: to compare them, and to exchange them.
 //
 // Elements are counted in row-major order. Axes that are dense on both sides are joined, so that
-// two dense tensors have one axis, of which 16 bytes are looked at together.
+// two dense tensors have one axis, of which 16 bytes are read together.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +38,10 @@ struct ElementBits {
   }
 };
 
-// What a comparison has found.
+// The result of a comparison.
 struct ComparedElements {
   std::uint64_t differing = 0;
-  std::uint64_t first = ~std::uint64_t{0};  // the number of the first that differs
+  std::uint64_t first = ~std::uint64_t{0};  // number of the first element that differs
   // The bits of the largest difference, a double that is not negative: such bits are ordered as
   // their values are.
   std::uint64_t largest = 0;
@@ -49,8 +49,8 @@ struct ComparedElements {
 
 namespace detail {
 
-// Clang 14 crashes if it is to check the alignment of what a cast from an integer gives, so that
-// the pointers below have names.
+// Clang 14 crashes when it checks the alignment of the result of a cast from an integer; naming the
+// pointers below avoids that.
 template <typename Word>
 CGTREE_HOST_DEVICE inline std::uint64_t load(std::uint64_t address) {
   const void* const from = reinterpret_cast<const void*>(address);
@@ -101,7 +101,7 @@ CGTREE_HOST_DEVICE inline To bits_as(From from) {
   return to;
 }
 
-// How a type of up to 16 bits writes a number: sign, exponent, fraction.
+// The format of a number of up to 16 bits: sign, exponent, fraction.
 struct SmallFloat {
   int exponent;  // bits
   int fraction;  // bits
@@ -210,7 +210,7 @@ CGTREE_HOST_DEVICE inline double magnitude(double a) {
   return a < 0 ? -a : a;
 }
 
-// The magnitude of a complex number is taken as the larger of its parts.
+// The magnitude of a complex number is the larger magnitude of its parts.
 CGTREE_HOST_DEVICE inline double difference(const ElementBits& replayed, const ElementBits& eager,
                                             DType dtype) {
   const double real = magnitude(real_part(replayed, dtype) - real_part(eager, dtype));
@@ -219,7 +219,7 @@ CGTREE_HOST_DEVICE inline double difference(const ElementBits& replayed, const E
   return is_number ? larger_of(real, other) : detail::bits_as<double>(std::uint64_t{0x7ff0} << 48);
 }
 
-// Returns whether elements whose bits differ are equal enough. An infinity equals itself only.
+// Returns whether elements whose bits differ are equal enough. An infinity equals only itself.
 CGTREE_HOST_DEVICE inline bool is_within(double difference, const ElementBits& eager, DType dtype,
                                          double tolerance) {
   if (!(tolerance > 0) || !is_floating(dtype)) return false;

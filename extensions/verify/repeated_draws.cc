@@ -1,4 +1,4 @@
-// Moves copies of the positions that a replay has found.
+// Advances copies of the positions at which a replay began to draw.
 #include "extensions/verify/repeated_draws.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ void RepeatedDraws::add(const PhiloxSequenceRef& sequence, const PhiloxPosition&
   moves_.push_back({sequence, {first.seed, first.offset + blocks}, first});
 }
 
-// The replay has not moved a generator that it does not know.
+// The replay has not advanced an unknown generator.
 RepeatedDraws::Move& RepeatedDraws::move_of(const PhiloxSequenceRef& sequence) {
   const auto found = std::find_if(moves_.begin(), moves_.end(),
                                   [&](const Move& move) { return move.sequence == sequence; });

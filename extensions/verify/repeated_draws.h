@@ -7,22 +7,21 @@
 
 namespace cgtree {
 
-// A RepeatedDraws draws the numbers that a replay has drawn once more, and leaves all generators
-// alone.
+// A RepeatedDraws draws the numbers of a replay once more, and advances no generator.
 class RepeatedDraws final : public DrawHandler {
  public:
   RepeatedDraws() = default;
   RepeatedDraws(const RepeatedDraws&) = delete;
   RepeatedDraws& operator=(const RepeatedDraws&) = delete;
 
-  // The replay has drawn `blocks` from there.
+  // Notes that the replay drew `blocks` from there.
   void add(const PhiloxSequenceRef& sequence, const PhiloxPosition& first, std::uint64_t blocks);
 
-  // How far a replay and the step have moved a generator.
+  // The positions of a generator after a replay and after the step.
   struct Move {
     PhiloxSequenceRef sequence;
-    PhiloxPosition replayed;  // where the replay has left it
-    PhiloxPosition now;       // where the step has
+    PhiloxPosition replayed;  // after the replay
+    PhiloxPosition now;       // after the step
   };
   const std::vector<Move>& moves() const noexcept { return moves_; }
 

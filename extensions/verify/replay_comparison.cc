@@ -1,4 +1,4 @@
-// Saves, compares and puts back.
+// Saves, compares and restores.
 #include "extensions/verify/replay_comparison.h"
 
 #include <algorithm>
@@ -69,8 +69,8 @@ bool is_padded(const Call& call) {
   return false;
 }
 
-// Returns by how much work of another size may round otherwise: libraries choose their kernels by
-// sizes, and products of float32 may take ten bits of each factor.
+// Returns the rounding error of work of another size: libraries choose their kernels by sizes, and
+// products of float32 may take ten bits of each factor.
 double rounding_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
@@ -94,9 +94,9 @@ Tensor first_of(Tensor tensor, std::span<const std::int64_t> dims) {
   return tensor;
 }
 
-// Returns whether the work of an engine may run twice. Nothing shows what it writes, so each
-// address in the graph must lie in a copy, in a binding that is put back, in memory of which the
-// engine says so (declared, bound or not), or in a variable of code.
+// Returns whether the work of an engine may run twice. Nothing shows which memory it writes, so
+// each address in the graph must lie in a copy, in a binding that is restored, in memory that the
+// engine declares (declared, bound or not), or in a variable of code.
 bool may_run_twice(const Call& call, const Audit& audit, const DeclaredMemory& declared) {
   const auto declared_ranges = declared.list();
   const auto is_declared = [&](const Range& range) {
@@ -121,7 +121,7 @@ bool may_run_twice(const Call& call, const Audit& audit, const DeclaredMemory& d
 
 }  // namespace
 
-// While a PutBack lives, what is written has its contents from before the replay, or those of the
+// While a PutBack lives, written memory has its contents from before the replay, or those of the
 // eager run.
 class ReplayComparison::PutBack {
  public:
@@ -153,7 +153,7 @@ class ReplayComparison::PutBack {
   std::size_t exchanged_ = 0;
 };
 
-// Of two outputs that are the same view of memory from outside, one is enough.
+// If two outputs are the same view of memory from outside, one of them suffices.
 ReplayComparison::ReplayComparison(const Call& call, const Recording& recording,
                                    ContextMemory& memory)
     : call_(call),
@@ -241,7 +241,7 @@ bool ReplayComparison::is_written(std::uint32_t input) const {
   });
 }
 
-// No two of them begin at one address: they would share memory.
+// No two of them begin at the same address: they would share memory.
 const ReplayComparison::Written* ReplayComparison::find_constant(const Tensor& output) const {
   const auto found = std::ranges::find_if(written_, [&](const Written& written) {
     return written.of == Of::kOutput && written.tensor.address() == output.address();
@@ -283,8 +283,8 @@ ReplayComparison::Result ReplayComparison::compare(std::span<const Tensor> repla
   return result;
 }
 
-// Outputs that are the caller's tensors, or memory from outside, are compared as what is written.
-// Kernels may not touch what lies on another device.
+// Outputs that are the caller's tensors, or memory from outside, are compared as written memory.
+// Kernels must not touch memory of another device.
 std::optional<Divergence> ReplayComparison::pair_outputs(std::span<const Tensor> replayed,
                                                          std::span<const Tensor> eager) {
   if (replayed.size() != eager.size()) {
@@ -330,8 +330,8 @@ std::optional<Divergence> ReplayComparison::pair_outputs(std::span<const Tensor>
   return std::nullopt;
 }
 
-// An output that is not cut to the call's sizes, because it does not name its axis, is compared as
-// far as the eager run has it.
+// An output that is not cut to the call's sizes, because it does not name its axis, is compared up
+// to the size of the eager run's output.
 bool ReplayComparison::is_cut(const Tensor& replayed, const Tensor& eager) const {
   if (!sizes_differ_ || replayed.dtype() != eager.dtype() || replayed.rank() != eager.rank() ||
       replayed.device() != memory_.device() || eager.device() != memory_.device()) {

@@ -9,8 +9,8 @@
 //   compare()   saved is compared with cache, output with output
 //               cache = saved                 what the replay has left
 //
-// The order is such that the replay is not disturbed by being verified: it comes first, and its
-// outputs are where they always are.
+// The order keeps the verification from disturbing the replay: it comes first, and its outputs are
+// at their usual addresses.
 #pragma once
 
 #include <memory>
@@ -36,9 +36,9 @@ class ReplayComparison {
     std::optional<Divergence> divergence;  // the first; without function, key, node and suspects
   };
 
-  // Saves what the work of the call may write: inputs, and outputs that are memory from outside.
-  // Returns null, and why, if a replay of this recording cannot be verified now. All arguments are
-  // borrowed. Requires: the recording fits the call. Throws DeviceError.
+  // Saves the memory that the work of the call may write: inputs, and outputs that are memory from
+  // outside. Returns null, and the reason, if a replay of this recording cannot be verified now.
+  // All arguments are borrowed. Requires: the recording fits the call. Throws DeviceError.
   static std::unique_ptr<ReplayComparison> prepare(const Call& call, const Recording& recording,
                                                    ContextMemory& memory,
                                                    UnverifiedReason* why_not);
@@ -60,7 +60,7 @@ class ReplayComparison {
   struct Written {
     Divergence::Of of;
     std::uint32_t index;  // of the input, or of the output
-    Tensor tensor;        // all that may be written
+    Tensor tensor;        // all elements that may be written
     Tensor actual;        // the part that the caller sees
     Tensor saved;         // a dense copy
   };
@@ -79,7 +79,7 @@ class ReplayComparison {
   void save();
   Tensor make_like(const Tensor& tensor) const;
   bool is_written(std::uint32_t input) const;
-  // Returns what was saved of the output, if it is memory from outside.
+  // Returns the saved memory of the output, if it is memory from outside.
   const Written* find_constant(const Tensor& output) const;
   std::optional<Divergence> pair_outputs(std::span<const Tensor> replayed,
                                          std::span<const Tensor> eager);
@@ -94,10 +94,10 @@ class ReplayComparison {
   const Call& call_;
   const Recording& recording_;
   ContextMemory& memory_;
-  const bool runs_padded_;   // the eager run, too
-  const bool sizes_differ_;  // those of the eager run from those of the replay
+  const bool runs_padded_;   // so does the eager run
+  const bool sizes_differ_;  // between the eager run and the replay
   std::vector<Written> written_;
-  StorageRef found_;  // a ComparedElements for each pair there may be
+  StorageRef found_;  // a ComparedElements for each possible pair
   std::vector<Pair> pairs_;
   RepeatedDraws draws_;
   std::unique_ptr<PutBack> put_back_;  // during the eager run; destroyed first

@@ -1,4 +1,5 @@
-// Takes turns, votes on what is verified and how it went, counts, and throws what differs.
+// Takes turns, votes on the replays to verify and on the results, counts, and throws VerifyError
+// for differences.
 #include "extensions/verify/replay_verifier.h"
 
 #include <algorithm>
@@ -37,8 +38,8 @@ ExtensionFactory verify(VerifyOptions options) {
   return [options](Engine& engine) { return std::make_unique<ReplayVerifier>(options, engine); };
 }
 
-// A replay is counted when it begins, as other ranks may see it succeed; one that is to be
-// verified, when it has succeeded on all ranks.
+// A replay is counted when it begins, as other ranks may see it succeed; a replay to be verified,
+// when it has succeeded on all ranks.
 class ReplayVerifier::Check final : public ReplayCheck {
  public:
   Check(ReplayVerifier& verifier, Node& node, std::unique_ptr<ReplayComparison> comparison) noexcept
@@ -78,8 +79,8 @@ void ReplayVerifier::after(const CallEvent& event) noexcept {
   if (is_next) watch(*event.node);
 }
 
-// Holds the node back if its next replay has a turn, or among the first replays, so that none that
-// is predicted has to be watched for their sake. Of these, number 2^k is turn k.
+// Holds the node back if its next replay has a turn, or is among the first replays, so that no
+// predicted replay needs a check. Among these, number 2^k is turn k.
 void ReplayVerifier::watch(Node& node) noexcept {
   const std::uint64_t next = node.recording.costs.replays + 1;
   const auto turns_before = static_cast<std::size_t>(std::bit_width(next - 1));
@@ -107,7 +108,7 @@ void ReplayVerifier::count_unverified(Node& node, UnverifiedReason reason) {
   engine_.extensions.after({.kind = CallEvent::kUnverified, .node = &node, .unverified = reason});
 }
 
-// Returns the worst of all ranks' results, unless one of them has failed.
+// Returns the worst of all ranks' results, unless a rank failed.
 AttemptResult ReplayVerifier::end_attempt(AttemptResult mine) {
   AttemptResult worst = engine_.votes.end(std::move(mine));
   if (worst.kind == AttemptResult::Kind::kFailed) throw OtherRankFailed(std::move(worst));
@@ -132,7 +133,7 @@ std::unique_ptr<ReplayCheck> ReplayVerifier::before_replay(Node& node, const Cal
 }
 
 void ReplayVerifier::Check::leave_out(std::string_view what) {
-  comparison_.reset();  // the replay's contents are back before the others hear of it
+  comparison_.reset();  // the replay's contents are restored before the others are notified
   (void)verifier_.end_attempt(
       {.kind = AttemptResult::Kind::kOutOfMemory, .what = std::string(what)});
   verifier_.count_unverified(node_, UnverifiedReason::kNoMemory);
@@ -161,7 +162,7 @@ void ReplayVerifier::Check::compare(std::span<const Tensor> replayed,
     ++node.recording.costs.verified;
     engine.tree.note_compared(function, std::move(result.compared));
     engine.extensions.after({.kind = CallEvent::kVerify, .node = &node, .divergence = &divergence});
-    throw VerifyError(std::move(divergence));  // other ranks hear of it when the call ends
+    throw VerifyError(std::move(divergence));  // other ranks learn of it when the call ends
   }
   if (verifier_.end_attempt({}).kind != AttemptResult::Kind::kDone) {
     return verifier_.count_unverified(node, UnverifiedReason::kNoMemory);

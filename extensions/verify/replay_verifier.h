@@ -1,8 +1,8 @@
-// ReplayVerifier: takes turns, and compares replays with eager runs. In a group, whose turn it is
-// depends on the calls alone, so that all ranks verify the same calls.
+// ReplayVerifier: takes turns, and compares replays with eager runs. In a group, turns depend only
+// on the calls, so that all ranks verify the same calls.
 //
-// A recording whose next replay is to be verified is held back in the tree, so that the call is not
-// predicted but decided: that is where it is noticed. All other replays ask nothing.
+// A recording whose next replay must be verified is held back in the tree, so that the call is not
+// predicted but decided: the decision notices the turn. All other replays check nothing.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class ReplayVerifier final : public Extension {
   bool verifies(const FunctionState& function) const noexcept {
     return every_ > 0 || first_of(function) > 0;
   }
-  // The next replay of the node is to be verified, whatever its turn is; null: of no node any more.
+  // The next replay of the node is verified in any case; null ends the request.
   void ask(Node* node);
 
   // Extension.
@@ -49,7 +49,7 @@ class ReplayVerifier final : public Extension {
   const std::size_t every_;
   const std::size_t first_;
   Engine& engine_;
-  std::vector<std::uint32_t> asked_;  // by id: a node may go before its turn
+  std::vector<std::uint32_t> asked_;  // by id: a node may be dropped before its turn
 };
 
 }  // namespace cgtree

@@ -1,5 +1,5 @@
-// Verification: replays that were compared with an eager run of the same call, the tensors that
-// were compared, and the reasons why others were left out.
+// Verification: replays that were compared with an eager run of the same call, the compared
+// tensors, and the reasons why others were left out.
 #pragma once
 
 #include <array>
@@ -26,18 +26,18 @@ struct FunctionVerification {
   std::uint64_t verified = 0;  // replays
   std::uint64_t differed = 0;  // of them
   std::array<std::uint64_t, kUnverifiedReasonCount> unverified = {};  // replays, by reason
-  // Recordings that are kept now: those with a verified replay, those whose turn was left out each
-  // time, and those whose turn has not come.
+  // Present recordings: those with a verified replay, those whose turn was left out each time, and
+  // those whose turn has not come.
   std::size_t verified_recordings = 0;
   std::size_t unverified_recordings = 0;
   std::size_t waiting_recordings = 0;
   std::vector<VerifiedTensor> tensors;
 };
 
-// The verified replays so far of the functions that a context has now.
+// The verified replays so far of the present functions of a context.
 struct Verification {
   std::size_t every = 0;  // VerifyOptions::every, or CGTREE_VERIFY
-  // Those of which a replay was verified, or is to be: all, if `every` is not 0.
+  // Functions of which a replay was, or will be, verified: all, if `every` is not 0.
   std::vector<FunctionVerification> functions;
 };
 

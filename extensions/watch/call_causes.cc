@@ -36,7 +36,7 @@ constexpr CauseText kCauseTexts[] = {
 };
 static_assert(std::size(kCauseTexts) == kCauseCount);
 
-// The texts of a failure that comes again differ in counts and addresses.
+// The texts of a recurring failure differ in counts and addresses.
 std::string without_numbers(std::string_view text) {
   std::string rest;
   bool in_number = false;
@@ -66,7 +66,7 @@ std::string_view explain(Cause cause) noexcept {
 static_assert(static_cast<int>(Cause::kBadInput) == static_cast<int>(Kind::kUnusable) + 1);
 static_assert(static_cast<int>(Cause::kOutputHeld) == static_cast<int>(Kind::kFootprint) + 1);
 
-// Both have the same order, in which kMadeAgain is of no kind.
+// Both have the same order; kMadeAgain has no kind.
 Cause cause_of(Kind kind) noexcept {
   return kind == Kind::kNone ? Cause::kFirst : static_cast<Cause>(static_cast<int>(kind) + 1);
 }

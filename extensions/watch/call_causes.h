@@ -21,8 +21,8 @@ Mismatch change_between(const Signature& before, const Signature& now, const Fun
 // Returns "input 0 'x' was float32 {2}, then float32 {3}". Requires: there is a change.
 std::string sides_of_change(const Mismatch& changed);
 
-// A CallCauses counts the causes of each function. Beyond kMostFunctions the oldest is forgotten,
-// and stays in the sums by name.
+// A CallCauses counts the causes of each function. Beyond kMostFunctions the oldest is dropped, and
+// stays in the sums by name.
 //
 // Thread safety: used by the thread that is inside the context; any thread may call the last three
 // functions.
@@ -30,7 +30,7 @@ class CallCauses {
  public:
   struct WarmUp {
     std::uint64_t count = 0;  // of warm-ups since the last recording or replay, this included
-    Mismatch changed;         // how it differs from the warm-up before, or kNone
+    Mismatch changed;         // difference from the warm-up before, or kNone
   };
 
   WarmUp note_warm_up(const FunctionState& function, const Signature& inputs) noexcept;
@@ -39,11 +39,11 @@ class CallCauses {
   std::uint64_t note_recording(const Node& node) noexcept;
   std::uint64_t note_failure(const FunctionState& function, std::string_view what) noexcept;
 
-  // Returns how these inputs differ from those of the last warm-up, or kNone.
+  // Returns the difference between these inputs and those of the last warm-up, or kNone.
   Mismatch change(const FunctionState& function, InputList inputs) const;
   // By the number of the function.
   std::map<std::uint32_t, FunctionCauses> all() const;
-  // The sums over all functions of a name, those that have been destroyed included.
+  // The sums over all functions of a name, including destroyed ones.
   std::map<std::string, FunctionCauses, std::less<>> by_name() const;
 
  private:
@@ -53,7 +53,7 @@ class CallCauses {
     std::optional<Signature> inputs;                // of its last warm-up
     std::uint64_t warm_ups = 0;                     // since its last recording or replay
     std::uint64_t replays_and_recordings = 0;       // at its last warm-up
-    std::map<std::string, std::uint64_t> failures;  // by text, without its numbers
+    std::map<std::string, std::uint64_t> failures;  // by text, without numbers
   };
   using Sums = std::map<std::string, FunctionCauses, std::less<>>;
 

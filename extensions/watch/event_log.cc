@@ -1,4 +1,4 @@
-// Describes the events of a context, and tells them.
+// Describes the events of a context, and writes them.
 #include "extensions/watch/event_log.h"
 
 #include <unistd.h>
@@ -38,11 +38,11 @@ std::string advice_on(const Explanation& why) {
   return spelled(advice(why), Spelling::kNames);
 }
 
-// A RunScopes lives while code of the caller's runs as the work of a call, and closes the scopes
-// that it leaves open.
+// A RunScopes lives while the caller's code runs as the work of a call, and closes the scopes that
+// it leaves open.
 class RunScopes {
  public:
-  // `has_warned`: borrowed. `range`: lasts as long as this.
+  // `has_warned`: borrowed. `range`: kept as long as this.
   RunScopes(const FunctionState& function, std::atomic<bool>& has_warned,
             std::shared_ptr<const void> range) noexcept
       : function_(function), has_warned_(has_warned), range_(std::move(range)) {}
@@ -117,7 +117,7 @@ void EventLog::write(const EventRecord& event) noexcept {
     Json line = {
         {"event", event.name}, {"time_us", now_us()}, {"context", context_}, {"process", process_}};
     add_fields(line, event);
-    // Text that is not UTF-8 must not lose the line: a message in another encoding.
+    // Text that is not UTF-8, such as a message in another encoding, must not lose the line.
     file_ << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
     if (file_) return;
   } catch (...) {  // out of memory: counted below
@@ -157,7 +157,7 @@ std::vector<AxisInUse> EventLog::sizes_of(const FunctionState& function,
                                           const CallAxes& axes) const noexcept try {
   if (function.axes == nullptr || path_.empty()) return {};
   return function.axes->in_use(axes, /*is_graphed=*/true);
-} catch (const std::bad_alloc&) {  // the line has none
+} catch (const std::bad_alloc&) {  // the line has no text
   return {};
 }
 
@@ -166,7 +166,7 @@ std::shared_ptr<const void> EventLog::open_range(std::string_view what,
                                                  std::uint64_t recording, const InputList* inputs,
                                                  std::optional<SkipReason> reason) const noexcept
     try {
-  if (what == "breaks") {  // of a replay, which has a range, and is no event that runs
+  if (what == "breaks") {  // of a replay, which has a range; it is not an event
     return std::make_shared<const RunScopes>(function, has_warned_of_scopes_, nullptr);
   }
   if (what != "evict" && what != "replay") {
@@ -249,7 +249,7 @@ void EventLog::after(const CallEvent& event) noexcept {
   }
 }
 
-// Warns once of an effect of zeros that the caller has not chosen.
+// Warns once of an effect of zeros that the caller did not choose.
 void EventLog::warn_of_padding(FunctionState& function, const CallAxes& axes,
                                const Recording* recording) noexcept {
   warn_once(function.warned_of_padding, "padding_not_chosen", function,
@@ -294,7 +294,7 @@ void EventLog::never_recorded(const FunctionState& function,
 void EventLog::recorded_again(const Node& last, std::uint64_t recordings) noexcept try {
   // Loops that hold a fixed number of outputs settle on fewer.
   constexpr std::uint64_t kMany = 12;
-  constexpr std::uint64_t kReplaysOfOne = 10;  // that make a recording worth its cost
+  constexpr std::uint64_t kReplaysOfOne = 10;  // replays that make a recording worth its cost
   const FunctionState& function = *last.function;
   if (recordings != kMany || function.precaptures.load() > 0) return;
   const Cause cause = cause_of(last.why);
@@ -312,7 +312,7 @@ void EventLog::recorded_again(const Node& last, std::uint64_t recordings) noexce
 } catch (const std::bad_alloc&) {  // it is not told
 }
 
-// Warns once that calls of the function copy their outputs, and why.
+// Warns once that calls of the function copy their outputs, with the reason.
 void EventLog::copied_outputs(const Node& node) noexcept try {
   FunctionState& function = *node.function;
   if (!node.recording.copies_outputs() || std::exchange(function.warned_of_copies, true)) return;
@@ -362,7 +362,7 @@ void EventLog::foreign_pointers(const Node& node) noexcept try {
   FunctionState& function = *node.function;
   for (const ForeignPointer& pointer : audit.foreign) {
     if (!foreign_to_.insert(pointer.kernel).second) continue;
-    // An engine whose arena is not bound has many.
+    // An engine with an unbound arena has many.
     const bool warns = audit.warns_of_foreign || (function.is_callers_work &&
                                                   !std::exchange(function.warned_of_foreign, true));
     const UsedMemory& memory = audit.memory[pointer.memory];
@@ -378,7 +378,7 @@ void EventLog::foreign_pointers(const Node& node) noexcept try {
 } catch (const std::bad_alloc&) {  // they are not told
 }
 
-// In spite of the options for foreign memory: pageable memory is a temporary more often than not.
+// Warns in spite of the options for foreign memory: pageable memory is usually a temporary.
 void EventLog::host_memory(const Node& node) noexcept try {
   const std::optional<HostMemoryUse>& use = audit_of(node.recording).host_memory;
   if (!use || !has_host_memory_.insert(node.function->id).second) return;

@@ -1,4 +1,4 @@
-// EventLog: tells the events of a context to the log, to a flight recorder and, on request, to a
+// EventLog: writes the events of a context to the log, to a flight recorder and, on request, to a
 // file of JSON lines.
 #pragma once
 
@@ -26,15 +26,15 @@ namespace cgtree {
 
 // An EventLog writes one object per line: "event", "time_us" (since the epoch), "context" and
 // "process", then the fields of the event; docs/events.md lists them. Writing never fails a call:
-// lines that are lost are counted, and a warning is logged once. Thread safety: used by the thread
-// that is inside the context.
+// lost lines are counted, and a warning is logged once. Thread safety: used by the thread that is
+// inside the context.
 class EventLog final : public Extension {
  public:
   // `engine`: borrowed. Throws InvalidArgument if the file cannot be opened.
   EventLog(const WatchOptions& options, Engine& engine);
   ~EventLog() override;
 
-  // Null: replays are watched no longer. Throws InvalidArgument: see ContextProgress.
+  // Null: replays are not watched any more. Throws InvalidArgument: see ContextProgress.
   void watch_progress(std::shared_ptr<ProgressWatch> watch);
 
   // Extension.
@@ -56,7 +56,7 @@ class EventLog final : public Extension {
   const CallCauses& causes() const noexcept { return causes_; }
 
  private:
-  // One for each kind of event.
+  // One function for each kind of event.
   void warm_up(const CallEvent& event) noexcept;
   void record(const Node& node, const CallAxes& call) noexcept;
   void replay(const Node& node, const CallAxes& call, std::chrono::nanoseconds time) noexcept;
@@ -68,7 +68,8 @@ class EventLog final : public Extension {
   void drop(const Node& node, std::string_view what) noexcept;
   void failure(const FunctionState& function, std::string_view what, LogLevel level) noexcept;
 
-  // Told once for each kernel. The log warns of it if that is asked for, and once for an engine.
+  // Written once for each kernel. The log warns of it if the option asks for that, and once for an
+  // engine.
   void foreign_pointers(const Node& node) noexcept;
   void host_memory(const Node& node) noexcept;
   // Warns of the first of the notes that notes() returns, unless `was_told`.
@@ -77,21 +78,21 @@ class EventLog final : public Extension {
                  Notes&& notes) noexcept;
   void warn_of_padding(FunctionState& function, const CallAxes& axes,
                        const Recording* recording) noexcept;
-  // The next two are told once for each function.
+  // The next two are written once for each function.
   void never_recorded(const FunctionState& function, const CallCauses::WarmUp& last) noexcept;
   void recorded_again(const Node& last, std::uint64_t recordings) noexcept;
   void copied_outputs(const Node& node) noexcept;
-  // Of those that have ended meanwhile.
+  // Writes the times of replays that ended meanwhile.
   void write_replay_times() noexcept;
   std::shared_ptr<const void> profiler_range(std::string_view what, const FunctionState& function,
                                              std::uint64_t recording, const InputList* inputs,
                                              std::optional<SkipReason> reason) const;
-  // Returns the sizes of a call with a graph, if the file is to have them.
+  // Returns the sizes of a call with a graph, if the file has them.
   std::vector<AxisInUse> sizes_of(const FunctionState& function,
                                   const CallAxes& axes) const noexcept;
-  // Tells the log and the file.
+  // Writes to the log and the file.
   void say(const EventRecord& event) noexcept;
-  // Tells the recorder, too, if it keeps events of the kind.
+  // Writes to the recorder, too, if it keeps events of the kind.
   void tell(const EventRecord& event) noexcept;
   void write(const EventRecord& event) noexcept;
 
@@ -103,8 +104,8 @@ class EventLog final : public Extension {
   const bool has_replays_;
   const bool is_profiled_ = profiler_listens();
   mutable std::atomic<bool> has_warned_of_scopes_ = false;
-  std::set<std::string> foreign_to_;         // the kernels that were told of
-  std::set<std::uint32_t> has_host_memory_;  // the functions that were told of
+  std::set<std::string> foreign_to_;         // the kernels already reported
+  std::set<std::uint32_t> has_host_memory_;  // the functions already reported
   std::ofstream file_;
   struct GiveBack {
     void operator()(FlightRecorder* recorder) const noexcept { recorder->give_back(); }
@@ -113,7 +114,7 @@ class EventLog final : public Extension {
   std::size_t lost_lines_ = 0;
   ReplayTimer timer_;
   CallCauses causes_;
-  std::shared_ptr<ProgressWatch> watch_;  // null: none
+  std::shared_ptr<ProgressWatch> watch_;  // null: no watch
   std::shared_ptr<ContextProgress> progress_;
 };
 

@@ -1,4 +1,4 @@
-// Lets replays that are watched be timed, and leave marks.
+// Times watched replays, and lets them leave marks.
 #include <new>
 #include <utility>
 
@@ -30,10 +30,10 @@ void EventLog::watch_progress(std::shared_ptr<ProgressWatch> watch) {
 
 namespace {
 
-// A RestoreAfter has the recording of a replay get its own executable graphs back.
+// A RestoreAfter gives the recording of a replay its own executable graphs back.
 class RestoreAfter {
  public:
-  // `progress`: borrowed. `range`: lasts as long as this.
+  // `progress`: borrowed. `range`: kept as long as this.
   RestoreAfter(ContextProgress& progress, std::shared_ptr<const void> range) noexcept
       : progress_(progress), range_(std::move(range)) {}
   ~RestoreAfter() { progress_.restore(); }

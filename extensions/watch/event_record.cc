@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A recording that differs from no other is the first of its function, or is made again.
+// A recording without differences is the first of its function, or is made again.
 bool has_cause(const Explanation& why) {
   return !why.mismatches.empty() || why.skip_reason.has_value();
 }

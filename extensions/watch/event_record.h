@@ -1,4 +1,4 @@
-// EventRecord: the description of an event, of which its line in the log, its line in the event
+// EventRecord: the description of an event, from which its line in the log, its line in the event
 // file and its entry in the flight recorder are made.
 #pragma once
 
@@ -42,7 +42,7 @@ struct EventField {
   EventValue value;
 };
 
-// An EventRecord lasts no longer than the expression in which it is made.
+// An EventRecord lives no longer than the expression in which it is made.
 struct EventRecord {
   using Fields = std::initializer_list<EventField>;
 
@@ -50,13 +50,13 @@ struct EventRecord {
       : level(level), name(name), function(&function), fields(fields) {}
   EventRecord(LogLevel level, std::string_view name, const Node& node, Fields fields)
       : level(level), name(name), function(node.function), node(node.id), fields(fields) {}
-  // In the file alone.
+  // For the file alone.
   EventRecord(std::string_view name, Fields fields) : name(name), fields(fields) {}
 
   LogLevel level = LogLevel::kOff;
-  std::string_view name;                    // as docs/events.md has it
-  const FunctionState* function = nullptr;  // null: of no function
-  std::uint32_t node = 0;                   // 0: of no recording
+  std::string_view name;                    // as in docs/events.md
+  const FunctionState* function = nullptr;  // null: no function
+  std::uint32_t node = 0;                   // 0: no recording
   Fields fields;
 };
 
@@ -65,16 +65,15 @@ struct EventRecord {
 void log_fields(const EventRecord& event) noexcept;
 // Adds the fields to a line of the event file.
 void add_fields(nlohmann::ordered_json& line, const EventRecord& event);
-// Returns the entry, whose `reason` and `what` are the fields that kFlightNames says. Does not
-// allocate. Requires: the event has a function.
+// Returns the entry; kFlightNames names the fields for its `reason` and `what`. Does not allocate.
+// Requires: the event has a function.
 FlightEntry flight_entry(FlightEvent kind, const EventRecord& event,
                          std::uint64_t generation) noexcept;
 
 // Adds "cause", {"nearest", "changes"}: the mismatches that kept the nearest recording from being
-// replayed; and "advice", "" for a recording that differs from no other.
+// replayed; and "advice", "" for a recording without differences.
 void add_cause(nlohmann::ordered_json& line, const Explanation& why);
-// Returns {"kind", "recorded", "given", "text"} of two warm-ups, and of an input its number and
-// name.
+// Returns {"kind", "recorded", "given", "text"} of two warm-ups, with number and name for an input.
 nlohmann::ordered_json changed_json(const Mismatch& changed);
 
 }  // namespace cgtree

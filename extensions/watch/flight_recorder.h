@@ -1,7 +1,7 @@
-// FlightRecorder: the last events of a context, in memory, to be written when something went wrong.
+// FlightRecorder: the last events of a context, in memory, to be written after a failure.
 //
-// Recorders are never freed: a context that ends gives its recorder back, and a later one takes it.
-// So a signal handler can walk all of them without a lock, whatever the threads are doing.
+// Recorders are never freed: a context that ends gives its recorder back, and a later context takes
+// it. So a signal handler can visit all of them without a lock, at any time.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace cgtree {
 
 // A SharedRecord holds a T that one thread writes and others read, without a lock: a read that
-// overlaps with a write says so.
+// overlaps with a write fails.
 template <typename T>
 class SharedRecord {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
@@ -28,7 +28,7 @@ class SharedRecord {
     std::memcpy(words.data(), &value, sizeof(T));
     const std::uint64_t sequence = sequence_.load(std::memory_order_relaxed);
     sequence_.store(sequence + 1, std::memory_order_relaxed);
-    // A reader that sees one of these sees the odd sequence, too.
+    // A reader that sees one of these words sees the odd sequence, too.
     for (std::size_t i = 0; i < kWords; ++i)
       words_[i].store(words[i], std::memory_order_release);
     sequence_.store(sequence + 2, std::memory_order_release);
@@ -82,16 +82,16 @@ enum class FlightEvent : std::uint8_t {
   kDemote,
   kVerify,
   kFailure,
-  kRunning,  // a call that is no replay has begun and not ended
+  kRunning,  // a call other than a replay has begun and not ended
 };
 
-// The names of an event and of the two fields that its entry keeps as texts, as the event file has
-// them; "": no field.
+// The names of an event and of the two fields that its entry keeps as texts, as in the event file;
+// "": no field.
 struct FlightNames {
   std::string_view event;
-  std::string_view reason;  // of FlightEntry::reason
-  std::string_view what;    // of FlightEntry::what
-  bool ends_call;           // the call that was running
+  std::string_view reason;  // for FlightEntry::reason
+  std::string_view what;    // for FlightEntry::what
+  bool ends_call;           // ends the running call
 };
 
 // In the order of FlightEvent.
@@ -116,13 +116,13 @@ inline const FlightNames& names_of(FlightEvent event) noexcept {
 // One event. Its fields depend on its kind (docs/events.md).
 struct FlightEntry {
   std::int64_t time_us = 0;  // since the epoch
-  std::int64_t us = -1;      // how long the call took; -1: not known
+  std::int64_t us = -1;      // duration of the call; -1: not known
   std::uint64_t generation = 0;
-  std::uint64_t replays = 0;  // of the function, until then
+  std::uint64_t replays = 0;  // of the function, before the event
   std::uint64_t number = 0;   // of the context's events; set by the recorder
-  std::uint32_t node = 0;     // the recording; 0: none
+  std::uint32_t node = 0;     // the recording; 0: no recording
   std::uint32_t life = 0;     // of the recorder; set by it
-  ShortText<32> reason;       // a name: of a skip, of a limit, of the call that is running
+  ShortText<32> reason;       // a name: of a skip, of a limit, of the running call
   ShortText<48> function;
   ShortText<96> what;
   FlightEvent event = FlightEvent::kRunning;
@@ -131,7 +131,7 @@ struct FlightEntry {
 
 class FlightRecorder {
  public:
-  static constexpr std::size_t kEvents = 1000;  // that are kept
+  static constexpr std::size_t kEvents = 1000;  // kept events
 
   // The fields of the context, which all its events share.
   struct Header {
@@ -140,7 +140,7 @@ class FlightRecorder {
     std::uint32_t life = 0;  // counts the contexts that the recorder has had
     std::uint32_t is_open = 0;
     std::uint32_t rank = 0;
-    std::uint32_t ranks = 0;  // 0: the context is in no group
+    std::uint32_t ranks = 0;  // 0: the context is not in a group
     ShortText<128> context;   // the name
     ShortText<64> device;
     ShortText<256> host;
@@ -148,10 +148,10 @@ class FlightRecorder {
 
   // Returns a recorder without events, for a context. Throws std::bad_alloc.
   static FlightRecorder& take(Header header);
-  // The context has ended. The recorder must not be used any more.
+  // Must be called when the context ends. The recorder must not be used any more.
   void give_back() noexcept;
 
-  // The thread that is inside the context.
+  // For the thread that is inside the context.
   void add(FlightEntry entry) noexcept;
   void set_running(FlightEntry entry) noexcept;
   void clear_running() noexcept;
@@ -159,9 +159,9 @@ class FlightRecorder {
   // The next are for any thread, and for signal handlers.
   // Returns false if no context has it, or the context is being made or ends.
   bool header(Header& header) const noexcept;
-  // Calls visit(entry) for each event that is kept, the oldest first, and then for the call that is
-  // running, if there is one. Leaves out events that are overwritten meanwhile. Returns
-  // how many older ones were overwritten.
+  // Calls visit(entry) for each kept event, the oldest first, and then for the running call, if
+  // there is one. Leaves out events that are overwritten meanwhile. Returns how many older events
+  // were overwritten.
   template <typename Visit>
   std::uint64_t visit(std::uint32_t life, Visit&& visit) const noexcept {
     const std::uint64_t end = count_.load(std::memory_order_acquire);
@@ -173,7 +173,7 @@ class FlightRecorder {
     if (running_.read(entry) && entry.life == life) visit(entry);
     return begin;
   }
-  // Calls visit(recorder) for each recorder there is.
+  // Calls visit(recorder) for each recorder.
   template <typename Visit>
   static void for_each(Visit&& visit) noexcept {
     for (FlightRecorder* one = first_.load(std::memory_order_acquire); one != nullptr;
@@ -191,7 +191,7 @@ class FlightRecorder {
   std::uint32_t life_ = 0;
   SharedRecord<Header> header_;
   std::atomic<std::uint64_t> count_{0};
-  SharedRecord<FlightEntry> running_;  // life 0: nothing
+  SharedRecord<FlightEntry> running_;  // life 0: no call
   std::array<SharedRecord<FlightEntry>, kEvents> events_;
 };
 

@@ -1,4 +1,4 @@
-// Metrics: the numbers of contexts that monitoring systems scrape, and their text for Prometheus.
+// Metrics: the numbers of contexts for monitoring systems, and their text for Prometheus.
 #pragma once
 
 #include <array>
@@ -18,21 +18,22 @@
 
 namespace cgtree {
 
-// One dynamic axis, or one integer of the key, of all functions of a name.
+// One dynamic axis, or one integer of the key, over all functions of a name.
 struct AxisMetrics {
   std::string axis;
   SizeSums sums;
 };
 
-// A Cause says why a call was warmed up or recorded.
+// A Cause is the reason why a call was warmed up or recorded.
 enum class Cause {
-  kFirst,        // no call of the function was warmed up before; or none was recorded before
-  kMadeAgain,    // the recording of such calls was dropped: evicted, invalidated or released
+  kFirst,        // the first warm-up, or the first recording, of the function
+  kMadeAgain,    // the earlier recording of these calls was dropped: evicted, invalidated or
+                 // released
   kBadInput,     // an input of the nearest recording is null or stale now
   kInputCount,   // another number of inputs
   kKey,          // another key
   kShape,        // another shape, strides, type or device of an input
-  kGuard,        // a guard has answered otherwise
+  kGuard,        // a guard gave another answer
   kStaticMoved,  // a static input is at another address
   kOutputMoved,  // an input is another output of an earlier call
   kAlignment,    // an input is less aligned
@@ -43,12 +44,12 @@ enum class Cause {
 // The number of causes, for arrays that have an element for each.
 inline constexpr int kCauseCount = 12;
 
-// Returns "output_held", ...: the name in metrics and JSON.
+// Returns the name in metrics and JSON: "output_held", ...
 std::string_view name(Cause cause) noexcept;
-// Returns the same for people: "an output was held".
+// Returns the text for messages: "an output was held".
 std::string_view explain(Cause cause) noexcept;
-// The next two return the cause of a recording of which this kept the nearest one from being
-// replayed; kFirst if nothing did.
+// The next two return the cause of a recording, given the mismatch that kept the nearest recording
+// from being replayed; kFirst without a mismatch.
 Cause cause_of(Mismatch::Kind kind) noexcept;
 Cause cause_of(const Explanation& why) noexcept;
 
@@ -58,16 +59,16 @@ std::string to_string(Enum value) requires std::is_enum_v<Enum> {
   return std::string(name(value));
 }
 
-// What is known of the calls of one function that did not replay.
+// The causes of the calls of one function that did not replay.
 struct FunctionCauses {
   std::array<std::uint64_t, kCauseCount> warm_ups =
       {};  // by Cause: kFirst, kInputCount, kKey, kShape
   std::array<std::uint64_t, kCauseCount> recordings = {};  // by Cause
-  Mismatch changed;          // how the inputs of the last two warm-ups differ
-  std::string last_failure;  // what the last call that threw has thrown, or ""
+  Mismatch changed;          // difference between the inputs of the last two warm-ups
+  std::string last_failure;  // text of the last exception of a call, or ""
 };
 
-// All functions of one name, those that have been destroyed included.
+// All functions of one name, including destroyed ones.
 struct FunctionMetrics {
   std::string function;
   FunctionStats stats;
@@ -81,20 +82,20 @@ struct FunctionMetrics {
 struct RegionMetrics {
   std::string region;
   std::size_t reserved_bytes = 0;   // device memory that the pool holds
-  std::size_t allocated_bytes = 0;  // the part in blocks that are in use, as of the last call that
-                                    // changed the layout; replays do not change it
+  std::size_t allocated_bytes = 0;  // the part in blocks in use, as of the last call that changed
+                                    // the layout; replays do not change it
 };
 
-// All that monitoring systems scrape of one context, read while calls go on: values that belong
-// together may be of neighbouring calls.
+// All metrics of one context, read while calls go on: values that belong together may come from
+// neighbouring calls.
 struct ContextMetrics {
   std::string context;  // ContextOptions::name
   std::string device;   // "cuda:0"
   ContextStats stats;
   std::vector<FunctionMetrics> functions;
   std::vector<RegionMetrics> regions;
-  // The number of recordings that took at most as long as the bound of the same index, and longer
-  // than the one before; the last is for longer ones.
+  // The number of recordings that took at most the bound of the same index, and longer than the one
+  // before; the last is for longer ones.
   std::array<std::uint64_t, kRecordTimeBounds.size() + 1> record_times = {};
   std::chrono::microseconds record_time{0};  // the sum
 };

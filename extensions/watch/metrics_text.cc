@@ -17,7 +17,7 @@
 namespace cgtree {
 namespace {
 
-// Names are the caller's, and may not be UTF-8, which the format requires.
+// Names come from the caller, and may not be UTF-8, which the format requires.
 std::string escaped(std::string_view text) {
   std::string value;
   while (!text.empty()) {
@@ -42,13 +42,13 @@ double in_seconds(Duration time) {
 
 using Labels = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// A MetricsText is the text as it grows: family by family.
+// A MetricsText is the growing text, family by family.
 class MetricsText {
  public:
   explicit MetricsText(std::span<const ContextMetrics> contexts) : contexts_(contexts) {}
 
-  // Begins a family. Calls samples(one) for each ContextMetrics or, if it takes these, for each
-  // FunctionMetrics.
+  // Begins a family. Calls samples(one) for each ContextMetrics or, if it takes FunctionMetrics,
+  // for each of these.
   template <typename Samples>
   void family(std::string_view name, std::string_view type, std::string_view help,
               Samples&& samples) {
@@ -67,7 +67,7 @@ class MetricsText {
       }
     }
   }
-  // The next two are families with a sample for each function or context: a counter of it.
+  // The next two write families with a sample for each function or context: a counter of it.
   void counted(std::string_view name, std::string_view type, std::string_view help,
                std::uint64_t FunctionStats::*counter) {
     family(name, type, help, [&](const FunctionMetrics& one) { add({}, one.stats.*counter); });
@@ -77,7 +77,7 @@ class MetricsText {
     family(name, type, help, [&](const ContextMetrics& one) { add({}, one.stats.*counter); });
   }
 
-  // The next three add samples of the context or function that the family is at.
+  // The next three add samples of the family's present context or function.
   template <typename Number>
   void add(const Labels& labels, Number value, std::string_view suffix = "") {
     text_ += str_format("{}{}{{{}", name_, suffix, labels_);
@@ -91,7 +91,7 @@ class MetricsText {
     for (std::size_t i = 0; i < kCount; ++i)
       if (counts[i] > 0) add({{label, name(static_cast<Enum>(i))}}, counts[i]);
   }
-  // `bounds`: in microseconds, the highest left out.
+  // `bounds`: in microseconds, without the highest.
   void add_histogram(const Labels& labels, std::span<const std::int64_t> bounds,
                      std::span<const std::uint64_t> counts, double seconds) {
     std::uint64_t sum = 0;

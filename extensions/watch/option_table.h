@@ -6,8 +6,8 @@
 // of the context. A new option is a member there and a row here, and a field of the C struct in
 // bindings/c/c_api.h. A static check at the end of this file fails for a member without a row.
 //
-// A row is X(type, member, python, c). The lists take the first row's X apart, because a C++ list
-// has no comma before its first element. The types:
+// A row is X(type, member, python, c). The lists have a separate macro FIRST for the first row,
+// because a C++ list has no comma before its first element. The types:
 //
 //   Count    a std::size_t; 0 means the default in C
 //   Number   a double; 0 means the default in C
@@ -153,7 +153,7 @@
   X(AboveLargest, kRunEagerly, run_eagerly, CGT_ABOVE_LARGEST_RUN_EAGERLY) \
   X(AboveLargest, kThrow, throw, CGT_ABOVE_LARGEST_REFUSE)
 
-// The kinds of an input's padding, in the same form. Python passes a number in place of "value".
+// The kinds of an input's padding, in the same form. Python passes a number instead of "value".
 #define CGTREE_PADDING(X)                        \
   X(Padding::Kind, kUnset, unset, CGT_PAD_UNSET) \
   X(Padding::Kind, kZeros, zeros, CGT_PAD_ZEROS) \

@@ -1,4 +1,4 @@
-// Writes the last events of contexts, when asked or by a signal.
+// Writes the last events of contexts, on request or at a signal.
 #include "extensions/watch/recent_events.h"
 
 #include <fcntl.h>
@@ -23,20 +23,19 @@
 namespace cgtree {
 namespace {
 
-// An EventDump is lines on their way to a file or a string. To a file it allocates nothing and
-// makes calls that signal handlers may make, without a lock. It goes on after an error, and writes
-// nothing then.
+// An EventDump writes lines to a file or a string. For a file it allocates nothing and makes only
+// calls that signal handlers may make, without a lock. After an error it continues without writing.
 class EventDump {
  public:
   explicit EventDump(int file) noexcept : file_(file) {}
   // `text`: borrowed.
   explicit EventDump(std::string& text) noexcept : text_(&text) {}
 
-  // `signal`: which has asked for it, or 0.
+  // `signal`: the signal that requested it, or 0.
   void add(const FlightRecorder& recorder, int signal) noexcept {
     FlightRecorder::Header header;
     if (!recorder.header(header)) return;
-    // The line of the context comes first, and says how many events are missing behind it.
+    // The line of the context comes first, and says how many events are missing after it.
     bool is_open = false;
     std::uint64_t first = 0;
     (void)recorder.visit(header.life, [&](const FlightEntry& entry) {
@@ -172,17 +171,17 @@ class EventDump {
 };
 
 constexpr std::array kCrashes = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-// A process goes on after these: the system ignores the first four by default (signal(7)), and the
-// others, which would end it, ask for the events alone.
+// A process continues after these: the system ignores the first four by default (signal(7)), and
+// the last two, which would end it, only request the events.
 constexpr std::array kHarmless = {SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGUSR1, SIGUSR2};
-// A process stops at these by default, and goes on later.
+// A process stops at these by default, and continues later.
 constexpr std::array kStops = {SIGTSTP, SIGTTIN, SIGTTOU};
 constexpr std::size_t kMostSignals = 65;  // the highest number of Linux is 64
 
-// What signal handlers read. A signal is handled only after all of it was written.
+// The data that signal handlers read. A signal is handled only after all of it was written.
 struct OnSignal {
   std::array<std::array<char, 4096>, 2> paths;
-  std::atomic<std::size_t> path;  // which of them
+  std::atomic<std::size_t> path;  // index of the path
   std::array<struct sigaction, kMostSignals> before;
   std::array<bool, kMostSignals> is_handled;
   std::atomic<bool> is_writing;
@@ -193,8 +192,7 @@ int open_file(const char* path) noexcept {
   return ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 }
 
-// Returns 0, or the number of the error. Closing is where some file systems say that the disk is
-// full.
+// Returns 0, or the number of the error. Some file systems report a full disk only at closing.
 int close_file(int file) noexcept {
   return ::close(file) == 0 || errno == EINTR ? 0 : errno;
 }
@@ -216,12 +214,12 @@ void dump_all(int signal) noexcept {
 
 // A signal that ends the process must not do so while another thread writes.
 void wait_for_writer() noexcept {
-  constexpr int kMostMilliseconds = 1000;  // the writer may be this thread, which has crashed there
+  constexpr int kMostMilliseconds = 1000;  // the writer may be this thread, which crashed there
   for (int i = 0; i < kMostMilliseconds && g_on_signal.is_writing; ++i)
     (void)::poll(nullptr, 0, 1);
 }
 
-// Takes the default action of the signal now. The handler is there again when this returns.
+// Takes the default action of the signal now. The handler is installed again when this returns.
 void stop(int signal) noexcept {
   struct sigaction ours, by_default = {};
   by_default.sa_handler = SIG_DFL;
@@ -230,7 +228,7 @@ void stop(int signal) noexcept {
   (void)::sigaddset(&only, signal);
   (void)::sigaction(signal, &by_default, &ours);
   (void)::raise(signal);
-  (void)::pthread_sigmask(SIG_UNBLOCK, &only, &before);  // it comes here
+  (void)::pthread_sigmask(SIG_UNBLOCK, &only, &before);  // the signal is delivered here
   (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   (void)::sigaction(signal, &ours, nullptr);
 }
@@ -238,7 +236,7 @@ void stop(int signal) noexcept {
 void pass_on(int signal, siginfo_t* info, void* state) noexcept {
   const struct sigaction& before = g_on_signal.before[static_cast<std::size_t>(signal)];
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, state);
-  // A fault that were ignored would come again and again: the system ends the process instead.
+  // An ignored fault would recur endlessly: the system ends the process instead.
   const bool is_fault = signal != SIGABRT && std::ranges::count(kCrashes, signal) > 0 &&
                         info != nullptr && info->si_code > 0;
   if (before.sa_handler == SIG_IGN && !is_fault) return;
@@ -248,7 +246,7 @@ void pass_on(int signal, siginfo_t* info, void* state) noexcept {
   if (std::ranges::count(kHarmless, signal) > 0) return;
   if (std::ranges::count(kStops, signal) > 0) return stop(signal);
   (void)::signal(signal, SIG_DFL);
-  (void)::raise(signal);  // it comes when the handler has returned
+  (void)::raise(signal);  // delivered when the handler returns
 }
 
 void on_signal(int signal, siginfo_t* info, void* state) noexcept {
@@ -320,7 +318,7 @@ void dump_events_on_signal(const std::string& path, std::span<const int> signals
     (void)::sigaction(signal, nullptr, &g_on_signal.before[i]);
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
-    // SA_ONSTACK: a thread that has overflown its stack may have given another for this.
+    // SA_ONSTACK: a thread whose stack overflowed may have provided another stack for this.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
     (void)::sigemptyset(&action.sa_mask);
     (void)::sigaction(signal, &action, nullptr);

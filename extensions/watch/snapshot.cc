@@ -16,7 +16,7 @@ using json = nlohmann::ordered_json;
 // Raised when a field is removed or changes its meaning; not for a new field.
 constexpr int kVersion = 1;
 
-// Removes references to nodes that came or went while the list was made.
+// Removes references to nodes that appeared or were dropped while the list was made.
 void drop_unknown_ids(json& nodes) {
   std::vector<std::uint32_t> known;
   for (const json& node : nodes)
@@ -55,7 +55,7 @@ json pools_of(const ContextMemory& memory) {
     const Pool& pool = memory.pool(region);
     json entry = json::parse(to_json(pool.statistics()));
     entry["segments"] = ranges_json(pool.segments());
-    // Slots show the memory in use of the other two pools: replays leave blocks alone.
+    // Slots show the memory in use of the other two pools: replays do not change blocks.
     if (region == Region::kEager) entry["blocks"] = ranges_json(pool.live());
     pools[name_of(region, memory)] = std::move(entry);
   }
@@ -120,7 +120,7 @@ std::string snapshot_json(const Engine& engine) {
                    {"pools", pools_of(memory)}};
   json replay_times = replay_times_of(log.timer());
   if (!replay_times.empty()) snapshot["replay_times"] = std::move(replay_times);
-  // Names are the caller's, and may not be UTF-8.
+  // Names come from the caller, and may not be UTF-8.
   return snapshot.dump(1, ' ', false, json::error_handler_t::replace);
 }
 

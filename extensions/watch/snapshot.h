@@ -19,7 +19,7 @@ std::string snapshot_json(const Engine& engine);
 nlohmann::ordered_json function_json(const FunctionState& function, const FunctionStats& stats,
                                      const FunctionCauses& causes);
 nlohmann::ordered_json node_json(const Node& node, const ContextMemory& memory);
-// `holder`: of a slot that is live.
+// `holder`: of a live slot.
 nlohmann::ordered_json slot_json(std::size_t number, Range range, bool is_live,
                                  const Holder& holder, const ContextMemory& memory);
 nlohmann::ordered_json ranges_json(std::span<const Range> ranges);

@@ -59,8 +59,8 @@ json counts_of(const std::array<std::uint64_t, kCount>& counts) {
   return all;
 }
 
-// Returns the reasons why calls did not replay and the changes to make, in words: "reason", "text",
-// "calls" and "advice" of each reason. The recordings say it of themselves.
+// Returns the reasons why calls did not replay and the remedies, in words: "reason", "text",
+// "calls" and "advice" of each reason. Recordings have their own.
 json why_of(const FunctionState& function, const FunctionStats& stats,
             const FunctionCauses& causes) {
   json list = json::array();

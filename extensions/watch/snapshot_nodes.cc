@@ -131,7 +131,7 @@ json scopes_json(const NodeScopes& scopes) {
           {"exec_node_ids", std::move(exec_ids)}};
 }
 
-// Returns the sizes of dynamic axes that the step function has seen, by name.
+// Returns the sizes of dynamic axes that the step function saw, by name.
 json padded_of(const Node& node) {
   json sizes = json::object();
   const AxisPlan* const axes = node.function->axes.get();

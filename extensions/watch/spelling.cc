@@ -1,4 +1,4 @@
-// Replaces the names that C++ has for options, choices and functions.
+// Replaces the C++ names of options, choices and functions.
 #include "extensions/watch/spelling.h"
 #include "base/format.h"
 #include "extensions/watch/option_table.h"
@@ -12,14 +12,14 @@
 namespace cgtree {
 namespace {
 
-// A name in C++, and the names that take its place.
+// A name in C++, and its replacements.
 struct Spelled {
   std::string_view cpp;
   std::string_view names;
   std::string_view c;
 };
 
-// "_": an option of another form in C, or of none.
+// "_": an option with another form in C, or without one.
 #define CGTREE_OPTION_OF(Struct, of, c_struct, member, c) \
   CGTREE_NAMED_OPTION_OF(Struct, of, c_struct, member, member, c)
 #define CGTREE_NAMED_OPTION_OF(Struct, of, c_struct, member, python, c)       \
@@ -45,7 +45,7 @@ struct Spelled {
   CGTREE_OPTION_OF(AxisOptions, " of the axis", "cgt_axis_options", member, c)
 #define CGTREE_CHOICE(Enum, value, python, c) Spelled{#Enum "::" #value, #python, #c},
 
-// The first that fits is taken.
+// The first match is used.
 constexpr Spelled kSpelled[] = {
     {"CompileOptions::enabled = true", "enabled = true", "no CGT_FUNCTION_EAGER"},
     {"InputOptions::dynamic", "the option dynamic", "cgt_axis_options.inputs"},
@@ -114,7 +114,7 @@ std::string option_of(std::string_view enumeration) {
 std::string spelled(std::string_view text, Spelling spelling) {
   std::string result;
   std::string_view enumeration;  // of the last choice: "OnStaticChange::kRecord or kDemote"
-  bool is_inside = false;        // of a name
+  bool is_inside = false;        // inside a name
   while (!text.empty()) {
     const Spelled* found = is_inside ? nullptr : find(text);
     std::size_t taken = found == nullptr ? 0 : found->cpp.size();

@@ -1,4 +1,4 @@
-// Spelling: texts that name options, with the names that a language has for them.
+// Spelling: texts that name options, with the names of a language.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace cgtree {
 
 // A Spelling is the origin of the names in a text.
 enum class Spelling {
-  kNames,  // those of options and choices alone, which the log and Python use
+  kNames,  // only those of options and choices, which the log and Python use
   kC,
 };
 

@@ -1,4 +1,4 @@
-// Prints stats as a small table; a line that would say nothing is left out.
+// Prints stats as a small table; empty lines are left out.
 #include "cgtree/values/stats.h"
 
 #include <algorithm>

@@ -15,8 +15,8 @@ struct WatchOptions {
   // set.
   std::string event_file = "";
   bool event_file_has_replays = false;
-  // The time that every n-th replay of each recording takes on the device is measured, by two
-  // events, and read by a later replay (docs/metrics.md). 0: of none.
+  // Measures the device time of every n-th replay of each recording, by two events, which a later
+  // replay reads (docs/metrics.md). 0: of no replay.
   std::size_t time_every_nth_replay = 0;
 };
 

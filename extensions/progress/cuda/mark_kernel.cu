@@ -1,4 +1,4 @@
-// Writes the device's clock to memory that the host reads while work behind it runs.
+// Writes the device's clock to memory that the host reads while later work runs.
 #include "extensions/progress/cuda/mark_kernel.h"
 
 #include <cstdint>
@@ -27,7 +27,7 @@ const void* write_clock_function() noexcept {
 void load_write_clock() noexcept {
   cudaFuncAttributes attributes = {};
   if (cudaFuncGetAttributes(&attributes, write_clock_function()) != cudaSuccess) {
-    (void)cudaGetLastError();  // what inserts the kernel says why
+    (void)cudaGetLastError();  // inserting the kernel reports the error
   }
 }
 

@@ -1,4 +1,4 @@
-// Compares and exchanges elements on a GPU: the threads of the grid take turns.
+// Compares and exchanges elements on a GPU, distributed over the threads of the grid.
 #include "extensions/verify/cuda/compare_kernel.h"
 
 #include "extensions/verify/element_pairs.h"
@@ -6,7 +6,7 @@
 namespace cgtree::cuda {
 namespace {
 
-constexpr std::uint64_t kChunk = 16;  // bytes that a thread looks at together, of dense tensors
+constexpr std::uint64_t kChunk = 16;  // bytes that a thread compares together, for dense tensors
 
 __device__ std::uint64_t first_of_thread() {
   return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -31,7 +31,7 @@ __device__ void add(const ComparedElements& found, ComparedElements* sum) {
 __global__ void compare(const __grid_constant__ ElementPairs pairs, DType dtype, double tolerance,
                         std::uint64_t sum) {
   ComparedElements found;
-  std::uint64_t first = 0;  // of the elements that are looked at one by one
+  std::uint64_t first = 0;  // of the elements that are compared one by one
   if (pairs.is_dense) {
     const std::uint64_t chunks = pairs.count * pairs.element / kChunk;
     const std::uint64_t in_chunk = kChunk / pairs.element;

@@ -1,5 +1,5 @@
-// The __global__ functions of compare. It is a header of its own because nvcc compiles the
-// definitions and the C++ compiler their only user, compare.cc.
+// The __global__ functions of compare. A separate header, because nvcc compiles the definitions and
+// the C++ compiler their only user, compare.cc.
 #pragma once
 
 namespace cgtree::cuda {
