@@ -17,7 +17,7 @@ def step(x):
 for number in range(1000):
     context.mark_step()  # outputs of the last step may now be overwritten
     x = cupy.random.rand(32, 1024, dtype="float32")
-    y = step(x)  # warm up, record, and from then on: replay
+    y = step(x)  # warm up, record, and from then on replay
 
 expected = step.__wrapped__(x)
 print("equal:", bool(cupy.allclose(cupy.from_dlpack(y), expected)))

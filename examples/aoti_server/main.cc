@@ -4,8 +4,8 @@
 //   examples/aoti_server/export.py --out=decoder.pt2
 //   aoti_server decoder.pt2 --json=result.json
 //
-// To read: server.cc. Each step uploads the tokens of a batch, runs the model and downloads the
-// next tokens. Exit status: 0 if both ways agree, 1 if they do not, 2 for errors.
+// Start reading at server.cc. Each step uploads the tokens of a batch, runs the model and downloads
+// the next tokens. Exit status: 0 if both modes agree, 1 if they do not, 2 for errors.
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
@@ -37,13 +37,13 @@ struct Options {
   std::string json;
 };
 
-// What was served in one bucket.
+// The requests served in one bucket.
 struct Row {
   std::int64_t bucket = 0;
   std::int64_t requests = 0;
   double eager = 0;  // seconds
   double cgtree = 0;
-  std::int64_t different = 0;  // tokens that differ from eager ones of the padded batch
+  std::int64_t different = 0;  // tokens that differ from the eager tokens of the padded batch
 };
 
 std::vector<std::int64_t> powers_of_two(std::int64_t most) {

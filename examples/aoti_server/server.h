@@ -23,15 +23,15 @@ class Server {
   // Records every bucket. `length`: tokens of a request.
   void prepare(std::int64_t length);
 
-  // Return the most likely next token of each request, int64 {batch}, for tokens of int64
-  // {batch, length}.
+  // Return the likeliest next token of each request, int64 {batch}, for tokens of int64 {batch,
+  // length}.
   at::Tensor eager(const at::Tensor& tokens);
   at::Tensor replayed(const at::Tensor& tokens) { return step_(tokens); }
 
   FunctionStats stats() const { return step_.stats(); }
 
  private:
-  // A model that is run by one thread needs no events, which a capture would not allow.
+  // A model that only one thread runs needs no events, which a capture would not allow.
   torch::inductor::AOTIModelPackageLoader loader_;
   Context context_;
   CompiledTorchFunction<at::Tensor(at::Tensor)> step_;

@@ -2,7 +2,7 @@
 //
 // A recorded graph cannot hold an `if` of the host. Here each side of the choice is a step function
 // with its own recording, the choice stays plain C++ between two replays, and the context remembers
-// what followed what.
+// the order of recordings.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@ using nlohmann::json;
 constexpr int kSteps = 20;
 
 // A Printer writes one line per recording of a snapshot, indented below the recording after which
-// it was made. Where a path goes on with a recording that was made elsewhere, an arrow leads to it.
+// it was made. If a path continues with a recording that was made elsewhere, an arrow leads to it.
 class Printer {
  public:
   explicit Printer(const json& nodes) {
@@ -55,7 +55,7 @@ class Printer {
 
   std::string shared_after(const json& node) const {
     std::string text;
-    if (children_.count(node["id"]) > 0) return text;  // the lines below show a way on
+    if (children_.count(node["id"]) > 0) return text;  // the lines below show a continuation
     for (const int follower : node["followed_by"]) {
       const json& other = *nodes_.at(follower);
       if (other["parent"] != node["id"]) text += "  -> " + name_of(other);
@@ -77,7 +77,7 @@ void run(const std::string& device, const std::string& snapshot_file) {
 
   for (int step = 0; step < kSteps; ++step) {
     context.mark_step();  // outputs of the last step may now be overwritten
-    const std::vector<float> values(8, step % 4 == 3 ? -1.0f : 1.0f);  // every fourth goes to 3
+    const std::vector<float> values(8, step % 4 == 3 ? -1.0f : 1.0f);  // every fourth: graph 3
     const Tensor a = one(from_host<float>({8}, values, context.device()));
     // The host looks at the data, and the graph for it is replayed, not recorded again.
     const Tensor b = a.to_vector<float>()[0] > 0 ? two(a) : three(a);
@@ -85,9 +85,9 @@ void run(const std::string& device, const std::string& snapshot_file) {
     (void)c.to_vector<float>();  // a server would send it
   }
 
-  // Graph 2 and graph 3 are below graph 1, and graph 4 is below 2, after which it was recorded.
-  // Graph 3 has its output at the same address as graph 2, so the recording of 4 serves both: an
-  // arrow leads from 3 to it, and there are four recordings, not five.
+  // Graph 2 and graph 3 are below graph 1, and graph 4 is below graph 2, after which it was
+  // recorded. Graph 3 has its output at the same address as graph 2, so the recording of graph 4
+  // serves both: an arrow leads from 3 to it, and there are four recordings, not five.
   const std::string snapshot = snapshot_json(context);
   const json tree = json::parse(snapshot);
   Printer printer(tree["nodes"]);

@@ -1,4 +1,4 @@
-// The blocks lie one behind the other in one allocation of the device.
+// The blocks are consecutive in one allocation of the device.
 #include "examples/bug_patterns/engine_memory.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// EngineMemory: the allocator of a small engine, which cgtree knows nothing of.
+// EngineMemory: the allocator of a small engine, of which cgtree knows nothing.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace cgtree::bug_patterns {
 
-// An EngineMemory hands out blocks of one size. As in the caching allocators of frameworks, a block
-// that was freed is the next one to be given out, and the device hears nothing of it: work that
-// still has its address faults nowhere, and reads or writes what lies there now.
+// An EngineMemory hands out blocks of one size. As in the caching allocators of frameworks, a freed
+// block is the next to be handed out, and the device is not told: work that still has its address
+// does not fault, and reads or writes the block's new contents.
 //
 // Thread safety: used by one thread at a time.
 class EngineMemory {
@@ -47,7 +47,7 @@ class EngineMemory {
   const std::size_t block_bytes_;
   DeviceAPI& api_;
   void* all_ = nullptr;
-  std::vector<std::byte*> free_;  // the last one is the next to be given out
+  std::vector<std::byte*> free_;  // the last block is handed out next
 };
 
 }  // namespace cgtree::bug_patterns

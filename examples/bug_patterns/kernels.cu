@@ -12,7 +12,7 @@
 namespace cgtree::bug_patterns {
 namespace {
 
-// One block covers all elements, so that a kernel has the parameters of its host body and no more.
+// One block covers all elements, so that a kernel has only the parameters of its host body.
 constexpr std::uint32_t kThreads = 256;
 
 CGTREE_HOST_DEVICE void scale_one(std::int64_t i, const float* x, const float* weights, float* y) {

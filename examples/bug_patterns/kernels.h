@@ -11,7 +11,7 @@ namespace cgtree::bug_patterns {
 void launch_scale(StreamRef stream, const float* x, const float* weights, float* y,
                   std::int64_t count);
 
-// y[i] = 2 * x[i], by way of workspace[i].
+// y[i] = 2 * x[i], through workspace[i].
 void launch_through_workspace(StreamRef stream, const float* x, float* workspace, float* y,
                               std::int64_t count);
 
@@ -19,7 +19,7 @@ void launch_through_workspace(StreamRef stream, const float* x, float* workspace
 void launch_gather(StreamRef stream, const float* x, const std::int32_t* plan, float* y,
                    std::int64_t count);
 
-// y[i] = x[i] for i < length, and 0 behind it. The length is an argument of the kernel, or is read
+// y[i] = x[i] for i < length, and 0 after it. The length is an argument of the kernel, or is read
 // from the device's memory.
 void launch_mask(StreamRef stream, const float* x, std::int64_t length, float* y,
                  std::int64_t count);

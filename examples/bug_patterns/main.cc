@@ -1,5 +1,5 @@
-// Six bugs of captured steps, rebuilt from reports in public trackers: what each does as a bare
-// graph and through cgtree, and what tells of it before the first wrong result.
+// Six bugs of captured steps, rebuilt from reports in public trackers: the effect of each as a bare
+// graph and through cgtree, and its first sign before a wrong result.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

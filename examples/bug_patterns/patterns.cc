@@ -46,7 +46,7 @@ std::function<Tensor(const Tensor&)> shared(F function) {
 }
 
 // A library takes its workspace from the engine for each call, and gives it back when the work is
-// enqueued. In the order of one stream that is right. A graph writes there at each launch.
+// enqueued. In the order of one stream this is right. A graph writes there at each launch.
 class FreedWorkspace final : public Pattern {
  public:
   explicit FreedWorkspace(Device device) : memory_(device, Kind::kDevice, kBytes) {}
@@ -78,8 +78,8 @@ class FreedWorkspace final : public Pattern {
   float* table_ = nullptr;
 };
 
-// New weights come in a new block, and the old block serves others. A graph multiplies by what lies
-// in the old one.
+// New weights come in a new block, and the old block serves others. A graph multiplies by the
+// contents of the old block.
 class MovedWeights final : public Pattern {
  public:
   explicit MovedWeights(Device device)
@@ -95,7 +95,7 @@ class MovedWeights final : public Pattern {
     values_ = all(5);
     float* const old = std::exchange(weights_, memory_.allocate_with<float>(values_));
     memory_.free(old);
-    static_cast<void>(memory_.allocate_with<float>(all(-1)));  // for something else
+    static_cast<void>(memory_.allocate_with<float>(all(-1)));  // the old block is reused
     tensor_ = from_host<float>({kCount}, values_, device_);
   }
   Floats expected(std::span<const float> x) const override { return product(x, values_); }
@@ -117,8 +117,8 @@ class MovedWeights final : public Pattern {
   Tensor tensor_;  // the same weights
 };
 
-// What a step needs from the host goes through pinned memory, which serves the next copy as soon as
-// this one is done. A graph copies what lies there at each launch.
+// The host passes data to a step through pinned memory, which serves the next copy as soon as this
+// copy is done. A graph copies the memory's present contents at each launch.
 class ReusedStaging final : public Pattern {
  public:
   explicit ReusedStaging(Device device) : staging_(device, Kind::kPinned, kBytes) {}
@@ -154,7 +154,7 @@ class ReusedStaging final : public Pattern {
 };
 
 // A planner writes which rows the step reads, before each step, into a block that it replaces when
-// the batch grows. A graph goes on by the old plan.
+// the batch grows. A graph follows the old plan.
 class MovedPlan final : public Pattern {
  public:
   explicit MovedPlan(Device device)
@@ -198,8 +198,8 @@ class MovedPlan final : public Pattern {
   std::int32_t* plan_ = nullptr;
 };
 
-// An encoder works on a stream of its own, with memory of its own. Its output is freed when the
-// encoder is done with it, and nothing tells its allocator that steps on another stream read it.
+// An encoder works on a separate stream, with separate memory. Its output is freed when the encoder
+// is done with it, and nothing tells its allocator that steps on another stream read it.
 class RecycledOutput final : public Pattern {
  public:
   explicit RecycledOutput(Device device)
@@ -213,7 +213,7 @@ class RecycledOutput final : public Pattern {
   void enqueue(StreamRef stream, const float* x, float* y) override {
     launch_scale(stream, x, features_, y, kCount);
   }
-  void go_on() override {  // the encoder's next output, which is another request's
+  void go_on() override {  // the encoder's next output, for another request
     static_cast<void>(encode(8));
     encoder_.synchronize();
   }
@@ -229,7 +229,8 @@ class RecycledOutput final : public Pattern {
   }
 
  private:
-  // Enqueues an output of `value` on the encoder's stream. Returns what it is computed from.
+  // Enqueues an output of `value` on the encoder's stream. Returns the features from which it is
+  // computed.
   Tensor encode(float value) {
     Tensor source = from_host<float>({kCount}, all(value / 2), encoder_.ref().device());
     output_ = static_cast<float*>(memory_.allocate());
@@ -240,12 +241,12 @@ class RecycledOutput final : public Pattern {
   EngineMemory memory_;
   Stream encoder_;
   float* output_ = nullptr;    // of the last encode()
-  float* features_ = nullptr;  // what the step reads
+  float* features_ = nullptr;  // read by the step
   Tensor source_;
   Tensor tensor_;  // the same features
 };
 
-// The length of a sequence is an argument of a kernel. A graph has the one it was captured with.
+// The length of a sequence is an argument of a kernel. A graph keeps the length of its capture.
 class LengthByValue final : public Pattern {
  public:
   explicit LengthByValue(Device) {}

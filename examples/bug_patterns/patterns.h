@@ -22,28 +22,29 @@ class Pattern {
 
   // Enqueues the step on `stream`. x and y have kCount elements.
   virtual void enqueue(StreamRef stream, const float* x, float* y) = 0;
-  // What the engine does between two steps, after which a replay goes wrong. Requires that the
-  // device has done all work.
+  // Does the engine's work between two steps, after which a replay goes wrong. Requires: the device
+  // has done all work.
   virtual void go_on() = 0;
-  // Returns y, as the engine means it now.
+  // Returns y, as the engine expects it now.
   virtual std::vector<float> expected(std::span<const float> x) const = 0;
-  // Returns whether what the engine keeps beside the step is as the engine has left it.
+  // Returns whether the engine's other memory is as the engine left it.
   virtual bool is_intact() { return true; }
-  // Returns the step as it should be written, compiled. It may be called as long as this lives.
+  // Returns the step in its right form, compiled. It may be called as long as this lives.
   virtual std::function<Tensor(const Tensor& x)> repaired(Context& context) = 0;
 };
 
 struct PatternInfo {
   std::string_view name;
-  std::string_view repair;  // what repaired() does differently
+  std::string_view repair;  // the change in repaired()
   // Reports of the bug in public trackers, as owner/repository#number.
   std::array<std::string_view, 4> reports;
-  // Where the recording has the address that tells of it: part of the kernel's name, or "a copy",
-  // and the audit's word for the place. Empty where it has none, because a value tells nothing.
+  // The place of the address in the recording that shows the bug: part of the kernel's name, or "a
+  // copy", and the audit's word for the memory. Empty if the bug is in a value, which the audit
+  // cannot see.
   std::string_view kernel;
   std::string_view place;
-  // Whether an eager run computes something else than a replay that has gone wrong. It does not
-  // where a replay harms other memory, and where eager steps go wrong as well.
+  // True if an eager run computes another result than a replay that has gone wrong. False if a
+  // replay harms other memory, and if eager steps go wrong as well.
   bool differs_from_eager;
   std::unique_ptr<Pattern> (*make)(Device device);
 };

@@ -25,7 +25,7 @@ std::vector<float> random_input(std::mt19937& random) {
   return x;
 }
 
-// Returns what the snapshot says about foreign pointers (docs/snapshot.md).
+// Returns the foreign pointers of the snapshot as text (docs/snapshot.md).
 std::vector<std::string> foreign_pointers(const Context& context) {
   std::vector<std::string> texts;
   const nlohmann::json snapshot = nlohmann::json::parse(snapshot_json(context));
@@ -36,7 +36,7 @@ std::vector<std::string> foreign_pointers(const Context& context) {
   return texts;
 }
 
-// Runs all steps. `run` returns y for an x; `context` is null where there is none.
+// Runs all steps. `run` returns y for an x; `context` may be null.
 Trial run_steps(Pattern& pattern, Device device, const std::function<Tensor(const Tensor&)>& run,
                 const Context* context) {
   Trial trial;

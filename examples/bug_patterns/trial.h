@@ -1,4 +1,4 @@
-// A trial runs a pattern: three steps, what the engine does next, and two steps more.
+// A trial runs a pattern: three steps, the engine's next action, and two more steps.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 namespace cgtree::bug_patterns {
 
 struct Trial {
-  int right = 0;  // steps whose results were right, and that harmed nothing
+  int right = 0;  // steps with right results that harmed nothing
   int wrong = 0;
-  // The message of the exception that ended the trial; empty if none did.
+  // The message of the exception that ended the trial; empty without an exception.
   std::string refusal;
-  // What the audit found before the first step that may be wrong, one sentence each. Empty without
-  // a context.
+  // The findings of the audit before the first step that may be wrong, one sentence each. Empty
+  // without a context.
   std::vector<std::string> foreign;
 };
 

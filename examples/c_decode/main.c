@@ -15,7 +15,7 @@ static void check(cgt_status status) {
   exit(1);
 }
 
-// A kernel of the host device: each row's next token is the most likely one after its last.
+// A kernel of the host device: each row's next token is the likeliest one after its last.
 static void argmax(const cgt_dims* dims, const void* const* arguments) {
   const float* table = *(const float* const*)arguments[0];
   const int32_t* last = *(const int32_t* const*)arguments[1];

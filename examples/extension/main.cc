@@ -1,7 +1,7 @@
-// An extension of a context that is no part of the library: it counts the bytes that replays copy.
+// An extension of a context outside of the library: it counts the bytes that replays copy.
 //
-// A function whose input is copied is called with two sizes, and then with an input that stays
-// where it is. The table at the end has a line for each recording.
+// A function with a copied input is called with two sizes, and then with an input at a stable
+// address. The table at the end has a line for each recording.
 #include <cinttypes>
 #include <cstdio>
 #include <map>
@@ -40,7 +40,7 @@ class CopyCounter final : public cgtree::Extension {
  private:
   void add(const cgtree::Node& node) noexcept try {
     table_->insert({number(node), {std::string(function_name(node)), key_in_words(node)}});
-  } catch (const std::bad_alloc&) {  // the table has no line for it
+  } catch (const std::bad_alloc&) {  // the table gets no line for it
   }
   void count(const cgtree::Node& node) noexcept {
     const auto found = table_->find(number(node));

@@ -1,7 +1,7 @@
 // Attention over the paged cache. Without CUDA a C++ compiler compiles this file too.
 //
-// On a GPU it is done as flash-decoding does it: the positions of a row are split over blocks, so
-// that one row fills the GPU, and a second kernel merges their results.
+// On a GPU it follows flash-decoding: the positions of a row are split over blocks, so that one row
+// fills the GPU, and a second kernel merges their results.
 //
 // Source: Dao et al., "Flash-Decoding for long-context inference", 2023; the running maximum is
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
@@ -20,7 +20,7 @@ namespace {
 struct Attention {
   Numbers qkv;
   Numbers out;
-  // With more than one split, float32 {rows, heads, splits, head_size + 2}: of each split the
+  // With more than one split, float32 {rows, heads, splits, head_size + 2}: for each split the
   // weighted sum of values, the largest score, and the sum of weights.
   float* partials;
   BatchView batch;
@@ -93,7 +93,7 @@ struct Softmax {
 
 // Grid: {rows, heads / kGroup, splits}. kGroup queries share the keys and values that a block
 // reads. A thread has eight elements of a head, kSize / 8 threads have one position, and a thread
-// reads kAtOnce positions before it computes, so that enough bytes are on their way.
+// reads kAtOnce positions before it computes, so that enough loads are in flight.
 template <int kSize, int kGroup>
 __global__ void __launch_bounds__(kAttendThreads) attend_on_cuda(Attention a) {
   constexpr int kThreadsPerPosition = kSize / 8;
@@ -233,15 +233,16 @@ const void* attend_for([[maybe_unused]] std::int64_t shared) {
   return SERVE_CUDA_FUNCTION(attend_on_cuda<kSize, 1>);
 }
 
-// Returns the kernel for a head size and for how many queries share keys and values.
+// Returns the kernel for a head size and a number of queries that share keys and values.
 const void* attend_for(std::int64_t head_size, std::int64_t shared) {
   if (head_size == 16) return attend_for<16>(shared);
   if (head_size == 32) return attend_for<32>(shared);
   return head_size == 64 ? attend_for<64>(shared) : attend_for<128>(shared);
 }
 
-// What a large GPU runs at once, 132 multiprocessors with four blocks each, but not less than 32
-// positions for a block. The context, not a row's length, decides: that differs between replays.
+// The number of blocks that a large GPU runs at once, 132 multiprocessors with four blocks each,
+// but at least 32 positions for a block. It depends on the context and not on a row's length, which
+// differs between replays.
 std::int32_t splits_of(Device device, std::int64_t blocks, std::int64_t context) {
   if (device.type == DeviceType::kHost) return 1;
   const std::int64_t most = std::clamp<std::int64_t>(context / 32, 1, 64);

@@ -1,7 +1,8 @@
-// How the next token is chosen from logits. Without CUDA a C++ compiler compiles this file too.
+// Chooses the next token from logits. Without CUDA a C++ compiler compiles this file too.
 //
-// A choice is a key: the larger, the better, and the lower the column of equal ones. Keys of the
-// chunks of a row, which may be the work of several ranks, are compared by a second kernel.
+// A choice is a key: a larger key wins, and among equal logits the lower column has the larger key.
+// Keys of the chunks of a row, which may be the work of several ranks, are compared by a second
+// kernel.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +31,8 @@ struct Choose {
   std::int64_t vocabulary;
   std::int64_t chunk;         // columns, a multiple of 4
   float inverse_temperature;  // 0: greedy
-  // In place of a gap, whose bytes would be those of the stack: loop() compares two runs of a body.
+  // An explicit field, because the padding would have bytes of the stack: loop() compares two runs
+  // of a body.
   std::uint32_t unused = 0;
 
   // Returns the best key of four columns.
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) finish_choice_on_cuda(Finish a) {
 }
 #endif
 
-// Columns of a row of logits for which choose() has a block.
+// Columns of a row of logits that a block of choose() processes.
 std::int64_t chunk_of(std::int64_t rows) {
   return rows <= 16 ? 1024 : 8192;
 }

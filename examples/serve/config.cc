@@ -60,8 +60,8 @@ void check_config(const ModelConfig& c, std::int64_t ranks) {
 
 namespace {
 
-// Returns a size of a config.json. Throws InvalidArgument unless it is one that a model may have,
-// so that products of a few of them are numbers, too.
+// Returns a size of a config.json. Throws InvalidArgument unless a model may have it, so that
+// products of a few sizes do not overflow.
 std::int64_t size_from(const Json& value, std::string_view what) {
   constexpr std::int64_t kLargest = 1 << 24;
   const auto size = value.get<double>();
@@ -96,7 +96,7 @@ ModelConfig read_config(const std::filesystem::path& path) {
     c.norm_epsilon = json.value("rms_norm_eps", 1e-6);
     c.rope_theta = json.value("rope_theta", 10'000.0);
     c.tied = json.value("tie_word_embeddings", false);
-    // Newer files have all of rope's constants in one object.
+    // Newer files have all constants of rope in one object.
     Json rope = json.value("rope_parameters", json.value("rope_scaling", Json()));
     if (!rope.is_object()) rope = Json::object();
     c.rope_theta = rope.value("rope_theta", c.rope_theta);

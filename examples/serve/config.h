@@ -8,8 +8,8 @@
 
 namespace cgtree::serve {
 
-// The frequencies of Llama 3.1, which stretch those whose wavelength is beyond the context that the
-// model was first trained with. Source: `rope_type` "llama3" of Hugging Face's transformers.
+// The frequencies of Llama 3.1, which stretch those whose wavelength exceeds the context of the
+// model's first training. Source: `rope_type` "llama3" of Hugging Face's transformers.
 struct RopeScaling {
   double factor = 8;
   double low_frequency_factor = 1;
@@ -39,12 +39,12 @@ struct ModelConfig {
 // Returns the configuration "tiny", "1b" or "8b". Throws InvalidArgument for another name.
 ModelConfig named_config(std::string_view name);
 
-// Throws InvalidArgument for sizes that the kernels do not have, and unless `ranks` divides heads,
-// ffn and vocabulary into parts that they have.
+// Throws InvalidArgument for sizes that the kernels do not support, and unless `ranks` divides
+// heads, ffn and vocabulary into sizes that they support.
 void check_config(const ModelConfig& config, std::int64_t ranks);
 
-// Reads Hugging Face's config.json. Throws InvalidArgument, with the path and what is missing or
-// not supported.
+// Reads Hugging Face's config.json. Throws InvalidArgument, with the path and the missing or
+// unsupported field.
 ModelConfig read_config(const std::filesystem::path& path);
 
 }  // namespace cgtree::serve

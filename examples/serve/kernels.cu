@@ -9,7 +9,7 @@
 namespace cgtree::serve {
 namespace {
 
-// Most of them are loops over eights of numbers, of which `width` is a row's.
+// Most of them are loops over groups of eight numbers; a row has `width` groups.
 
 struct FillUniform {
   Numbers y;
@@ -98,7 +98,7 @@ struct Swiglu {
   }
 };
 
-// Of single elements.
+// Processes single elements.
 struct LayOutPrompts {
   const std::int32_t* tokens;
   const std::int32_t* tables;
@@ -125,7 +125,7 @@ struct TakeLast {
   std::int64_t width;
 
   CGTREE_HOST_DEVICE void operator()(std::int64_t i) const {
-    // Padding comes last, so that the row before it can be found by halving.
+    // Padding comes last, so that the row before it can be found by bisection.
     std::int64_t row = i / width * length, end = row + length;
     while (end - row > 1) {
       const std::int64_t middle = row + (end - row) / 2;
@@ -160,7 +160,7 @@ void add_norm_on_host(const LaunchDims&, AddNorm a) {
 }
 
 #ifdef __CUDACC__
-// As if it was stored and loaded.
+// Rounds as a store followed by a load would.
 __device__ float rounded(float value) {
   return from_bits(to_bits(value));
 }

@@ -1,15 +1,15 @@
 // Serves requests with a model of Llama's architecture, eagerly and through cgtree, and compares
 // every token.
 //
-// To read, in this order: scheduler.h (which request is fed), server.cc (the two compiled functions
-// and their inputs), model.cc (the kernels of a step), kernels.h (the kernels; each .cu file has
-// those of both devices), rounds.h (many tokens in one launch, with or without a draft model).
+// Read in this order: scheduler.h (which request is fed), server.cc (the two compiled functions and
+// their inputs), model.cc (the kernels of a step), kernels.h (the kernels; each .cu file has those
+// of both devices), rounds.h (many tokens in one launch, with or without a draft model).
 // weights.cc, safetensors.cc and config.cc make or load a model; ranks.cc connects devices that
-// share one.
+// share a model.
 //
-// benchmarks/serve measures this server: request traces from files, other ways to treat sizes that
-// vary, long runs. With --metrics-port, metrics_endpoint.cc answers `GET /metrics` of Prometheus
-// meanwhile, for the servers that run then (docs/metrics.md). --event-file is for a timeline
+// benchmarks/serve measures this server: request traces from files, other treatments of varying
+// sizes, long runs. With --metrics-port, metrics_endpoint.cc answers `GET /metrics` of Prometheus
+// meanwhile, for the running servers (docs/metrics.md). --event-file is for a timeline
 // (docs/events.md). Exit status: 0 if all tokens are equal, 1 if not, 2 for errors.
 #include <fmt/format.h>
 
@@ -48,12 +48,12 @@ struct Options {
   std::int64_t draft_layers = 0;  // 0: no draft
   std::int64_t proposals = 4;
   std::size_t verify = 0;
-  int metrics_port = 0;    // 0: none
-  std::string event_file;  // empty: none
+  int metrics_port = 0;    // 0: no endpoint
+  std::string event_file;  // empty: no file
   SchedulerOptions scheduler;
 };
 
-// The servers that run, one for each rank of the process, and their metrics as one page.
+// The running servers, one for each rank of the process, and their metrics as one page.
 class RunningServers {
  public:
   // A Registration lists a server as long as it lives.
@@ -91,7 +91,7 @@ class RunningServers {
 
 enum class Mode { kEager, kEagerUnpadded, kCgtree };
 
-// The contexts of all ranks append to one file of events, each under a name of its own.
+// The contexts of all ranks append to one file of events, under different names.
 ContextOptions context_options(const Options& options, const Rank& rank, Mode mode) {
   if (mode != Mode::kCgtree) return {.extensions = {verify({.every = options.verify})}};
   return {.name = fmt::format("rank {}", rank.shard.rank),
@@ -104,8 +104,8 @@ struct Served {
   std::int64_t generated = 0;                     // sum of their sizes
   std::int64_t steps = 0;
   std::int64_t rounds = 0;                                // handed out while steps ran
-  std::chrono::duration<double> time{0};                  // in all
-  std::chrono::duration<double, std::micro> launched{0};  // of it, until a step's work is enqueued
+  std::chrono::duration<double> time{0};                  // total
+  std::chrono::duration<double, std::micro> launched{0};  // until a step's work is enqueued
   FunctionStats decode;
   std::uint64_t recordings = 0;
   Verification verification;
@@ -127,7 +127,7 @@ Served serve(const Model& model, const RoundsOptions& rounds, const Rank& rank,
   const std::vector<std::int64_t> lengths = powers_of_two(options.scheduler.max_prompt);
   CompileOptions decode = decode_options(padded_to(batches));
   CompileOptions prefill = prefill_options(padded_to(batches), padded_to(lengths));
-  decode.enabled = prefill.enabled = mode == Mode::kCgtree;  // else the functions run eagerly
+  decode.enabled = prefill.enabled = mode == Mode::kCgtree;  // otherwise the functions run eagerly
   Server server(model, options.scheduler, std::move(decode), std::move(prefill),
                 options.temperature, rank, context_options(options, rank, mode), rounds);
   if (mode == Mode::kEager) server.pad_to({batches, batches, lengths});
@@ -175,7 +175,7 @@ Model make_draft(const Model& model, std::int64_t layers) {
   return Model(config, Shard(), std::move(weights), model.context());
 }
 
-// What a rank has served.
+// The results of a rank.
 struct Results {
   Served eager, cgtree, unpadded;
 };
@@ -200,7 +200,7 @@ Results serve_all(const Options& options, const ModelConfig& config, const Rank&
           options.temperature > 0 ? Served() : serve_as(Mode::kEagerUnpadded, requests.size())};
 }
 
-// Returns null without a port, and for one that cannot be used: serving goes on without metrics.
+// Returns null without a port, and for an unusable port: serving continues without metrics.
 std::unique_ptr<MetricsEndpoint> serve_metrics(int port, const RunningServers& running) {
   if (port == 0) return nullptr;
   try {
@@ -300,9 +300,10 @@ Options parse(int argc, char** argv, CLI::App& app) {
   app.add_option("--event-file", o.event_file,
                  "append what happens to this file, for tools/trace_events; empty: do not");
   app.parse(argc, argv);
-  const std::int64_t longest = o.scheduler.max_prompt + 144;  // what seeded requests generate
+  const std::int64_t longest = o.scheduler.max_prompt + 144;  // length of a seeded request
   o.scheduler.context = (longest + kBlockSize - 1) / kBlockSize * kBlockSize;
-  // Three quarters of what all slots may need, so that requests wait for blocks sometimes.
+  // Three quarters of the blocks that all slots may need, so that requests sometimes wait for
+  // blocks.
   o.scheduler.blocks =
       std::max<std::int64_t>(o.scheduler.max_batch * 3 / 4, 1) * o.scheduler.context / kBlockSize;
   return o;

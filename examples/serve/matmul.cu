@@ -1,5 +1,5 @@
-// Matrix products: by cuBLASLt on a GPU, but those of one row by a kernel of ours; and by plain
-// loops on the host device. Without CUDA a C++ compiler compiles this file too.
+// Matrix products: by cuBLASLt on a GPU, except those of one row, which have a kernel here; and by
+// plain loops on the host device. Without CUDA a C++ compiler compiles this file too.
 
 #include "base/error.h"
 #include "examples/serve/kernels.h"
@@ -30,7 +30,7 @@ struct Product {
   std::int64_t rows;
   std::int64_t columns;
   std::int64_t depth;
-  std::int64_t has_float32;  // y; 0 or 1. No bool: bytes behind it would differ between captures
+  std::int64_t has_float32;  // y; 0 or 1. Not a bool: bytes after it would differ between captures
 };
 
 // Rows are the inner loop, so that a row of weights is read from memory once.
@@ -46,8 +46,8 @@ void multiply_on_host(const LaunchDims&, Product a) {
 constexpr int kRowWarps = 4;
 
 #ifdef __CUDACC__
-// The product of one row reads each weight once and does little else, so that the memory's speed
-// decides: a warp per column, with many loads on their way. Grid: {columns / kRowWarps}.
+// The product of one row reads each weight once and computes little, so that the memory's speed
+// decides: a warp per column, with many loads in flight. Grid: {columns / kRowWarps}.
 __global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(Product a) {
   constexpr int kAtOnce = 8;
   const std::int64_t column = blockIdx.x * kRowWarps + threadIdx.x / 32;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(32 * kRowWarps) multiply_row_on_cuda(Product a
   }
 }
 
-constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS advises for Hopper
+constexpr std::size_t kWorkspaceBytes = 32 << 20;  // cuBLAS's advice for Hopper
 
 void expect_success(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -98,7 +98,7 @@ void* open_library() {
 }
 
 struct Library {
-  // What a name stands for, as a function of the type that is needed.
+  // The address of a symbol, as a function of the required type.
   struct Symbol {
     void* address;
     template <typename F>
@@ -130,8 +130,8 @@ struct Library {
 }  // namespace
 
 #ifdef __CUDACC__
-// cuBLAS counts columns first: y^T = w x^T, with y^T {columns, rows}. What is made here for a shape
-// is small and lives as long as the process.
+// cuBLAS counts columns first: y^T = w x^T, with y^T {columns, rows}. The objects made for a shape
+// are small and live as long as the process.
 struct Products::Cublas {
   struct Plan {
     cublasLtMatmulDesc_t description;

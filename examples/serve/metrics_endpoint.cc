@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kMaxRequest = 8192;  // bytes
 
-// Returns the request up to the empty line, or what came of it.
+// Returns the request up to the empty line, or the part that was received.
 std::string read_request(int client) {
   std::string request;
   char part[1024];

@@ -1,4 +1,4 @@
-// MetricsEndpoint: answers `GET /metrics` of a monitoring system, on a thread of its own.
+// MetricsEndpoint: answers `GET /metrics` of a monitoring system, on a separate thread.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,13 @@
 namespace cgtree::serve {
 
 // A MetricsEndpoint listens on 127.0.0.1 as long as it lives. It serves one request at a time, and
-// waits two seconds at most for a client that says nothing. It speaks as much of HTTP/1.1 as a
+// waits at most two seconds for a silent client. It implements only the part of HTTP/1.1 that a
 // scrape needs, so that the example depends on no library for it.
 class MetricsEndpoint {
  public:
-  // `page` returns the text of a scrape; it is called on the endpoint's thread, and what it throws
-  // is answered with status 500. Port 0 takes any free port. Throws InvalidArgument if the port
-  // cannot be listened on: it is in use, for instance.
+  // `page` returns the text of a scrape; it is called on the endpoint's thread, and its exceptions
+  // are answered with status 500. Port 0 takes any free port. Throws InvalidArgument if the port
+  // cannot be listened on, for instance because it is in use.
   MetricsEndpoint(int port, std::function<std::string()> page);
   ~MetricsEndpoint();
   MetricsEndpoint(const MetricsEndpoint&) = delete;
@@ -28,7 +28,7 @@ class MetricsEndpoint {
 
   const std::function<std::string()> page_;
   int listener_ = -1;
-  int ended_[2] = {-1, -1};  // a pipe whose writing end is closed when the thread is to end
+  int ended_[2] = {-1, -1};  // a pipe whose writing end is closed to end the thread
   int port_ = 0;
   std::thread thread_;
 };

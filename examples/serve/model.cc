@@ -84,7 +84,7 @@ Tensor Model::prefill(const Tensor& tokens, const Tensor& tables, const Tensor& 
   return multiply(last, weights_.head, DType::kFloat32);
 }
 
-// What a layer adds to `x` is added by the norm that reads it next.
+// A layer's result is added to `x` by the norm that reads it next.
 Tensor Model::run_layers(const Tensor& batch, const Tensor& kv_cache,
                          Communicator* communicator) const {
   const StreamRef stream = current_stream();

@@ -29,7 +29,7 @@ struct alignas(16) Eight {
 template <typename V>
 CGTREE_HOST_DEVICE inline V load_aligned(const float* from) {
 #ifdef __CUDA_ARCH__
-  V result;  // left to itself, the compiler loads one element at a time
+  V result;  // otherwise the compiler loads one element at a time
   for (int i = 0; i < static_cast<int>(sizeof(V) / sizeof(uint4)); ++i)
     reinterpret_cast<uint4*>(&result)[i] = reinterpret_cast<const uint4*>(from)[i];
   return result;
@@ -123,8 +123,8 @@ inline float dot_on_host(const float* a, const float* b, std::int64_t count) {
   return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-// A hash of one number: all made-up weights and prompts come from it, on every device.
-// Source: the output function of SplitMix64 (Steele, Lea and Flood, 2014).
+// A hash of one number, from which all made-up weights and prompts come, on every device. Source:
+// the output function of SplitMix64 (Steele, Lea and Flood, 2014).
 CGTREE_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -1,4 +1,4 @@
-// How kernels see the batch of a step and the KV cache.
+// The kernels' view of the batch of a step and of the KV cache.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace cgtree::serve {
 
-// Row r is first[r * stride] and on.
+// Row r begins at first[r * stride].
 struct BatchView {
   const std::int32_t* first;
   std::int64_t stride;
@@ -42,7 +42,7 @@ struct CacheView {
     values.first = static_cast<std::byte*>(keys.first) + half;
   }
 
-  // Returns where a head's key or value at `position` begins.
+  // Returns the index at which a head's key or value at `position` begins.
   CGTREE_HOST_DEVICE std::int64_t at(const std::int32_t* blocks, std::int64_t head,
                                      std::int32_t position) const {
     const std::int64_t block = blocks[position / kBlockSize];

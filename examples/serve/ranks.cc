@@ -1,4 +1,4 @@
-// Threads, and what connects ranks.
+// Threads, and the connections between ranks.
 #include "examples/serve/ranks.h"
 
 #include <exception>

@@ -1,4 +1,4 @@
-// Compiles the loop, and collects what its rounds hand out.
+// Compiles the loop, and collects the rows of its rounds.
 #include "examples/serve/rounds.h"
 
 #include <algorithm>
@@ -15,8 +15,9 @@
 namespace cgtree::serve {
 namespace {
 
-// Returns what the model has to check: each row of the batch, and behind it what the draft
-// proposes. The draft also feeds its last proposal, so that its cache has all that may be accepted.
+// Returns the rows that the model must check: each row of the batch, followed by the draft's
+// proposals. The draft also feeds its last proposal, so that its cache has all tokens that may be
+// accepted.
 Tensor proposals_of(const RoundsOptions& options, const RoundState& state) {
   const StreamRef stream = current_stream();
   const std::int64_t rows = state.batch.dim(0);

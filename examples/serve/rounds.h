@@ -1,8 +1,8 @@
 // Rounds: many tokens of each request in one launch, by a loop on the device.
 //
 // A round feeds a token of each row and chooses the next one, as a step without rounds does. With a
-// draft model it also feeds what that proposes, and takes the proposals that the model would have
-// chosen itself. A row ends with its request; the launch ends when all rows have, or with the
+// draft model it also feeds the draft's proposals, and accepts those that the model would have
+// chosen itself. A row ends with its request; the launch ends when all rows have ended, or with the
 // largest number of rounds. The tokens of each round are handed out at once
 // (extensions/flow/loop_stream.h).
 //
@@ -28,24 +28,24 @@ namespace cgtree::serve {
 
 struct RoundsOptions {
   std::int64_t most = 1;         // rounds of a launch
-  const Model* draft = nullptr;  // of the vocabulary and context of the model; null: none
+  const Model* draft = nullptr;  // with the vocabulary and context of the model; null: no draft
   std::int64_t proposals = 0;    // of the draft, in each round
 
-  // The most tokens of a row that a round yields, and a launch.
+  // The most tokens of a row in a round, and in a launch.
   std::int64_t width() const noexcept { return proposals + 1; }
   std::int64_t depth() const noexcept { return most * width(); }
 };
 
-// What a round works on, and changes.
+// The data that a round reads and changes.
 struct RoundState {
-  Tensor batch;  // as kernels.h has it
+  Tensor batch;  // as in kernels.h
   Tensor left;   // int32 {rows}: tokens to be generated
   Tensor kv_cache;
   Tensor draft_cache;  // undefined without a draft
 };
 
-// Enqueues a round on current_stream(). Its row are the tokens, int32 {rows, width()}, with -1
-// where there is none. They are drawn if there is a temperature; then there must be no draft.
+// Enqueues a round on current_stream(). Its row has the tokens, int32 {rows, width()}, with -1 for
+// missing ones. With a temperature they are drawn; then there must be no draft.
 LoopRound decode_round(const Model& model, const RoundsOptions& options, const RoundState& state,
                        float temperature, const Generator& generator);
 
@@ -63,14 +63,14 @@ class Rounds {
 
   // Enqueues the draft's share of a prefill; nothing without a draft.
   void prefill(const Tensor& tokens, const Tensor& tables);
-  // Enqueues a launch, as Server does: `batch` and `left` may be padded. Requires that the last one
-  // has ended; what was not received of it is dropped.
+  // Enqueues a launch, as Server does: `batch` and `left` may be padded. Requires: the last launch
+  // has ended; rows of it that were not received are dropped.
   void launch(const Tensor& batch, const Tensor& left, const Tensor& kv_cache);
 
   // Called with the tokens of a round, int32 {rows, width()}.
   using OnRound = std::function<void(std::span<const std::int32_t>)>;
   // Waits for all rounds of the launch, and writes the tokens of its first rows to `next` {rows,
-  // depth()}, with -1 behind them. Throws DeviceError.
+  // depth()}, followed by -1. Throws DeviceError.
   void receive(std::span<std::int32_t> next, const OnRound& on_round);
 
  private:

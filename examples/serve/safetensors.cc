@@ -31,7 +31,7 @@ std::vector<std::byte> read_bytes(const fs::path& path, std::size_t begin, std::
   return bytes;
 }
 
-// `data` is where the data of the file begin.
+// `data` is the offset of the data in the file.
 StoredTensor parse_tensor(const std::string& name, const Json& entry, const fs::path& path,
                           std::size_t data, std::size_t file_size) {
   static const std::map<std::string, DType> types = {

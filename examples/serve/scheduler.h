@@ -1,19 +1,19 @@
-// Scheduler: which request is in which slot at every step, by a virtual clock, and which blocks of
-// the cache are whose.
+// Scheduler: assigns requests to slots at every step, by a virtual clock, and blocks of the cache
+// to requests.
 //
 // The schedule is pure: it knows no device and no real time, so that the same requests give the
-// same steps however they are served. The prompt of a request goes in whole in the step that admits
-// it, which yields its first generated token; each later step feeds one token and yields the next.
-// So a request of g generated tokens takes g steps. With max_batch = 2 and requests a (2 tokens), b
-// (3 tokens) and c (1 token), which have all arrived:
+// same steps for any way of serving them. The prompt of a request goes in whole in the step that
+// admits it, which yields its first generated token; each later step feeds one token and yields the
+// next. So a request of g generated tokens takes g steps. With max_batch = 2 and requests a (2
+// tokens), b (3 tokens) and c (1 token), which have all arrived:
 //
 //   step   prompts   rows   generated        slots after it
 //   0      a b              a0 b0            a b
 //   1                a b    a1 b1            - b    a is finished
 //   2      c         b      c0 b2            - -
 //
-// A request that is admitted gets all the blocks that its prompt and its tokens will need; requests
-// wait, in order, until there are enough. So no request that was begun is ever interrupted.
+// An admitted request gets all the blocks that its prompt and its tokens will need; requests wait,
+// in order, until there are enough. So no request is interrupted after it began.
 //
 // Invariants, at every step:
 //   the slots of prompts and rows are distinct, and so are their blocks,
@@ -45,11 +45,11 @@ std::vector<Request> seeded_requests(std::uint64_t seed, std::size_t count);
 struct SchedulerOptions {
   int max_batch = 8;
   std::int64_t max_prompt = 32;  // tokens; longer contexts are cut
-  // The most tokens of a request, of which the last is not fed back; what it generates beyond that
-  // is cut. Requires: max_prompt <= context.
+  // The most tokens of a request, of which the last is not fed back; further generated tokens are
+  // cut. Requires: max_prompt <= context.
   std::int64_t context = 256;
   std::int64_t blocks = 8 * 16;       // of the cache, at least context / kBlockSize
-  std::int64_t step_ns = 20'000'000;  // how long a step takes on the virtual clock
+  std::int64_t step_ns = 20'000'000;  // duration of a step on the virtual clock
   std::int32_t vocabulary = 256;      // prompt tokens are below this
   std::uint64_t seed = 1;
 };
@@ -70,7 +70,7 @@ struct Row {
   std::int32_t left = 0;      // tokens that the request still generates
 };
 
-// Returns the tokens of the longest prompt; 0 if there is none.
+// Returns the tokens of the longest prompt; 0 without prompts.
 std::int64_t longest(std::span<const Prompt> prompts);
 
 class Scheduler {
@@ -82,7 +82,7 @@ class Scheduler {
   // slot is in use, the clock jumps to the next arrival. Returns false when every request is
   // finished.
   bool begin_step();
-  // What this step feeds, by slot, until end_step(). At least one of them is not empty.
+  // The inputs of this step, by slot, until end_step(). At least one of them is not empty.
   std::span<const Prompt> prompts() const noexcept { return prompts_; }
   std::span<const Row> rows() const noexcept { return rows_; }
   std::int32_t prompt_token(std::int32_t request, std::int64_t position) const;
@@ -91,10 +91,10 @@ class Scheduler {
     return slots_[static_cast<std::size_t>(slot)].blocks;
   }
   std::int64_t free_blocks() const noexcept { return std::ssize(free_blocks_); }
-  // Returns how many tokens a request generates, after what is cut.
+  // Returns how many tokens a request generates, after cutting.
   std::int64_t generated_tokens(std::int32_t request) const;
   // Takes the tokens that the model generated: `first` by prompt, and `next` by row, up to `depth`
-  // of each, with -1 behind them. The step takes as long as the row with the most tokens.
+  // of each, followed by -1. The step takes as long as the row with the most tokens.
   void end_step(std::span<const std::int32_t> first, std::span<const std::int32_t> next,
                 std::int64_t depth = 1);
 
@@ -120,7 +120,7 @@ class Scheduler {
   std::span<const Request> requests_;
   SchedulerOptions options_;
   std::vector<Slot> slots_;
-  std::vector<std::int32_t> free_blocks_;  // the last one is taken first
+  std::vector<std::int32_t> free_blocks_;  // the last block is taken first
   std::vector<Prompt> prompts_;
   std::vector<Row> rows_;
   std::vector<std::vector<std::int32_t>> tokens_;

@@ -98,7 +98,7 @@ Server::Server(const Model& model, const SchedulerOptions& options, CompileOptio
   rounds_.emplace(context_, model, options, rounds, decode, prefill, temperature, generator_);
 }
 
-// Rows without a token take what padding takes, and touch no block of the cache.
+// Rows without a token are treated as padding, and touch no block of the cache.
 void Server::learn(const LearnOptions& options) {
   learner_.emplace(
       decode_,

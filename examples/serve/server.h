@@ -29,15 +29,15 @@
 
 namespace cgtree::serve {
 
-// How the two functions are compiled. The batch of decode() varies in one axis, and the prompts of
-// prefill() in two; the options of an axis say which of its sizes get recordings. The KV cache is a
-// static input that the functions write into.
+// The options with which the two functions are compiled. The batch of decode() varies in one axis,
+// and the prompts of prefill() in two; the options of an axis choose the sizes that get recordings.
+// The KV cache is a static input that the functions write into.
 CompileOptions decode_options(AxisOptions batch);
 CompileOptions prefill_options(AxisOptions batch, AxisOptions length);
 
 // Sizes to which a server pads steps itself, as a program without cgtree would, ascending; an empty
 // list and sizes above the largest are not padded. Products of other sizes may be rounded
-// otherwise, so that tokens can only be compared between calls that are padded alike.
+// differently, so tokens can be compared only between calls with equal padding.
 struct StepBuckets {
   std::vector<std::int64_t> decode_batch, prefill_batch, prefill_length;
 
@@ -50,10 +50,10 @@ std::vector<std::int64_t> powers_of_two(std::int64_t largest);
 // Thread safety: one thread at a time.
 class Server {
  public:
-  // Serves what schedulers with the same options make. Tokens are drawn if there is a temperature.
-  // `context`: of the server's context; its group is that of the rank. Requires: the model outlives
-  // the server, and is that of the rank. `rounds`: steps of more than one token, on one rank.
-  // Throws InvalidArgument for rounds that cannot be; OutOfMemory.
+  // Serves the steps of schedulers with the same options. Tokens are drawn if there is a
+  // temperature. `context`: of the server's context; its group is that of the rank. Requires: the
+  // model outlives the server, and is that of the rank. `rounds`: steps of more than one token, on
+  // one rank. Throws InvalidArgument for invalid rounds; OutOfMemory.
   Server(const Model& model, const SchedulerOptions& options, CompileOptions decode,
          CompileOptions prefill, float temperature = 0, const Rank& rank = {},
          ContextOptions context = {}, const RoundsOptions& rounds = {});
@@ -62,27 +62,25 @@ class Server {
 
   // From now on steps are padded by the server.
   void pad_to(StepBuckets buckets) { buckets_ = std::move(buckets); }
-  // From now on learn_between_steps() records batches of decode() that pay. Requires: its axis has
-  // AxisPolicy::kLearned.
+  // From now on learn_between_steps() records those batches of decode() that pay. Requires: its
+  // axis has AxisPolicy::kLearned.
   void learn(const LearnOptions& options);
   // Does nothing unless learn() was called. Requires: wait() since the last launch.
   LearnerStep learn_between_steps();
   // Enqueues one step: the scheduler's prompts, then its rows. The outputs of the last step are
-  // invalidated. Requires: wait() since the last launch. Throws what calls of compiled functions
-  // throw.
+  // invalidated. Requires: wait() since the last launch. Throws as calls of compiled functions.
   void launch(const Scheduler& scheduler);
-  // Blocks until the tokens of the step are on the host. Those of rounds are told as they come.
-  // Throws GroupError if another rank fails.
+  // Blocks until the tokens of the step are on the host. Tokens of rounds are passed on as they
+  // come. Throws GroupError if another rank fails.
   void wait(const Rounds::OnRound& on_round = nullptr);
-  // The tokens by prompt, and by row up to depth(), with -1 behind them, of the last step; after
-  // wait().
+  // The tokens of the last step by prompt, and by row up to depth(), followed by -1; after wait().
   std::span<const std::int32_t> first() const { return {received_, prompt_count_}; }
   std::span<const std::int32_t> next() const {
     return std::span(next_).first(row_count_ * static_cast<std::size_t>(depth()));
   }
   std::int64_t depth() const noexcept { return rounds_ ? rounds_->options().depth() : 1; }
 
-  // The batches that are learned and recorded now.
+  // The learned batches that are recorded now.
   Sizes learned() const { return learner_ ? learner_->sizes() : Sizes(); }
   FunctionStats decode_stats() const { return rounds_ ? rounds_->stats() : decode_.stats(); }
   FunctionStats prefill_stats() const { return prefill_.stats(); }
@@ -115,7 +113,7 @@ class Server {
   Tensor tokens_;           // int32 {max_batch * max_prompt}
   Tensor tables_;           // int32 {max_batch, table}
   Tensor left_;             // int32 {max_batch}
-  Tensor pinned_;           // what send() and receive() copy from and to
+  Tensor pinned_;           // buffer for the copies of send() and receive()
   std::int32_t* sent_;      // batch, tables, tokens, left
   std::int32_t* received_;  // first, next
   std::vector<std::int32_t> next_;

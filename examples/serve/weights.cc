@@ -1,4 +1,4 @@
-// The table of what a model consists of, and what is done with each part of it.
+// The table of a model's parts, and operations on each part.
 #include "examples/serve/weights.h"
 
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ class Builder {
   }
 
  private:
-  // Allocates one matrix with the rank's shares of the sources, one below the other.
+  // Allocates one matrix with the rank's shares of the sources, stacked by rows.
   Tensor make(Divided divided, std::int64_t columns, const std::vector<Source>& sources) {
     const std::int64_t row_ranks = divided == Divided::kRows ? shard_.ranks : 1;
     const std::int64_t column_ranks = divided == Divided::kColumns ? shard_.ranks : 1;
@@ -98,7 +98,7 @@ float half_to_float(std::uint16_t half) {
                                : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
 }
 
-// Rounds to the nearest, and to the even one of two.
+// Rounds to the nearest, ties to even.
 std::uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return 0x7FC0;
@@ -121,7 +121,7 @@ void load(const Weights::Part& part, const StoredTensor& from) {
   const std::vector<std::byte> bytes = read(from);
   const std::int64_t rows = part.to.dim(0), columns = part.to.dim(1);
   std::int64_t first = part.patch.first_row * part.patch.columns + part.patch.first_column;
-  if (from.dtype == part.to.dtype() && columns == part.patch.columns) {  // whole rows, as they are
+  if (from.dtype == part.to.dtype() && columns == part.patch.columns) {  // whole rows, unchanged
     const std::size_t skipped = static_cast<std::size_t>(first) * size_of(from.dtype);
     return part.to.copy_from_host(bytes.data() + skipped, part.to.bytes());
   }
@@ -139,7 +139,7 @@ void load(const Weights::Part& part, const StoredTensor& from) {
 
 }  // namespace
 
-// The variance of what passes through a matrix stays about the same.
+// The variance of values is about the same before and after a matrix.
 Weights random_weights(const ModelConfig& config, const Shard& shard, std::uint64_t seed,
                        Device device) {
   Weights weights = allocate(config, shard, device);

@@ -1,4 +1,4 @@
-// Weights: one rank's share of a model's parameters, made up from a seed or read from a checkpoint.
+// Weights: one rank's share of a model's parameters, made from a seed or read from a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace cgtree::serve {
 
-// Which share. Heads, the columns of the feed-forward network and the vocabulary of the head are
-// divided; norms and the embedding are not.
+// The share of a rank. Heads, the columns of the feed-forward network and the vocabulary of the
+// head are divided; norms and the embedding are not.
 struct Shard {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
@@ -34,8 +34,8 @@ struct Weights {
   struct Part {
     std::string name;
     std::vector<std::int64_t> shape;  // of the whole tensor, one or two sizes
-    Patch patch;                      // where the rank's share begins
-    Tensor to;                        // a part of one of the tensors here
+    Patch patch;                      // beginning of the rank's share
+    Tensor to;                        // a part of a tensor below
   };
 
   Tensor embedding;  // {vocabulary, hidden}
@@ -50,7 +50,7 @@ struct Weights {
 // tensor that is missing or has another shape.
 Weights random_weights(const ModelConfig& config, const Shard& shard, std::uint64_t seed,
                        Device device);
-// Converts what the folder's files have to the type of the device.
+// Converts the tensors of the folder's files to the type of the device.
 Weights load_weights(const std::filesystem::path& folder, const ModelConfig& config,
                      const Shard& shard, Device device);
 

@@ -1,4 +1,4 @@
-"""tutorial: the programs of a page of docs/tutorials that is in C++."""
+"""tutorial: the programs of a C++ page of docs/tutorials."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 load("//bazel/cuda:defs.bzl", "kernel_library")
@@ -18,12 +18,12 @@ def _source(name, page, out, change):
     )
 
 def tutorial(name, changes):
-    """Makes the program of a page, and those that the changes on it make of it.
+    """Makes the program of a page, and the programs of its changes.
 
     Args:
       name: the page, without its suffix, and the program.
-      changes: how many changes the page proposes. Their programs, name_1 and so on, are for the host
-        device alone.
+      changes: the number of changes that the page proposes. Their programs, name_1 and so on, are
+        only for the host device.
     """
     page = "//:docs/tutorials/{}.md".format(name)
     _source(name + "_source", page, name + ".cu", 0)

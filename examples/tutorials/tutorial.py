@@ -3,22 +3,21 @@
 
 usage: tutorial.py PAGE [--change=N]
 
-Prints the program of a page of docs/tutorials: its blocks of code, joined in order. With --change, the
-program with the N-th change that the page proposes, from 1 on.
+Prints the program of a page of docs/tutorials: its blocks of code, joined in order. With --change, prints the program
+with the N-th change that the page proposes, from 1 on.
 
-Every fenced block of a page is one of these, so that all that it shows is tested:
+Every fenced block of a page has one of these kinds, so that everything it shows is tested:
 
 * `cpp` or `python`: the next lines of the program;
-* `text` after these: what the lines print, once the program is whole;
-* `diff`: a change. Its lines that begin with a blank or with `-` stand in the program once, one after
-  the other; those that begin with `-` make room for those that begin with `+`. A line `@@` is between
-  two places;
-* `text` after a `diff`: what the changed program prints, or consecutive lines of it;
+* - `text` after these: the output of these lines in the whole program;
+* `diff`: a change. Its lines that begin with a blank or with `-` are consecutive and unique in the program; those that
+  begin with `-` are replaced by those that begin with `+`. A line `@@` separates two places;
+* - `text` after a `diff`: the output of the changed program, or consecutive lines of it;
 * `sh`: a command;
-* `text` after a report of a file, `bazel run //tools:report -- FILE`: what that prints once the program has
-  written the file.
+* - `text` after a report of a file, `bazel run //tools:report -- FILE`: the report, once the program has written the
+  file.
 
-In what is printed, `…` stands for any characters of a line: an address, a time.
+In outputs, `…` represents any characters of a line: an address, a time.
 """
 
 import argparse
@@ -32,11 +31,11 @@ REPORT = "bazel run //tools:report -- "
 
 
 class PageError(Exception):
-    """A block of a page is none of the kinds above, or stands where it cannot."""
+    """A block of a page has none of the kinds above, or a wrong place."""
 
 
 class Change:
-    """A change of the program that the page proposes, and what is printed then."""
+    """A change of the program that the page proposes, and the output of the changed program."""
 
     def __init__(self, text):
         self.hunks = [self._sides(hunk) for hunk in re.split(r"^@@\n", text, flags=re.MULTILINE)]
@@ -61,7 +60,7 @@ class Tutorial:
 
     def __init__(self, text):
         self.program, self.printed, self.changes, self.commands = "", "", [], []
-        self.reports = []  # of each file, what the report of it is
+        self.reports = []  # the report of each file
         self.language = None
         last = None
         for language, block in FENCE.findall(text):
@@ -94,7 +93,7 @@ class Tutorial:
 
 
 def pattern_of(printed):
-    """Returns the expression that matches what a page says is printed."""
+    """Returns the expression that matches the output shown in a page."""
     return re.escape(printed).replace("…", ".*")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds programs that apply.py has given its lines with their own CMake, and libcuda_calls.so, which
-# counts the calls that a program makes of the CUDA runtime (LD_PRELOAD).
+# Builds programs to which apply.py added its lines with their own CMake, and libcuda_calls.so, which counts a program's
+# calls of the CUDA runtime (LD_PRELOAD).
 #
 # usage: build.sh SOURCE OUT ARCH "PROGRAM..." [CMAKE_OPTION...]
 set -euo pipefail

@@ -1,4 +1,4 @@
-// Gives each graph of ggml a key, and its launches to cgtree_steps.h. In C++17, as ggml is.
+// Gives each graph of ggml a key, and its launches to cgtree_steps.h. Written in C++17, as ggml is.
 #include "integrations/common/cgtree_ggml.h"
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@ static std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept {
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// The type, operation, sizes and strides of a tensor: neither the object's address nor its name.
+// The type, operation, sizes and strides of a tensor, without the object's address and name.
 static std::uint64_t hash_of_shape(const ggml_tensor& tensor) noexcept {
   std::uint64_t hash = static_cast<std::uint64_t>(tensor.type) << 32 | tensor.op;
   for (int i = 0; i < GGML_MAX_DIMS; ++i)
@@ -41,21 +41,21 @@ static std::uint64_t hash_of_layout(const ggml_tensor& tensor) noexcept {
   return mix(reinterpret_cast<std::uintptr_t>(tensor.data), hash_of_shape(tensor));
 }
 
-// Views are no work: the layouts of the tensors that are read have them.
+// Views are not work: the layouts of the tensors that are read include them.
 static bool is_work(const ggml_tensor& node) noexcept {
   return node.op != GGML_OP_NONE && node.op != GGML_OP_RESHAPE && node.op != GGML_OP_VIEW &&
          node.op != GGML_OP_PERMUTE && node.op != GGML_OP_TRANSPOSE;
 }
 
-// Says of a copy whether the table has the address at which it writes.
+// Returns whether the table has the address at which a copy writes.
 using IsInTable = bool (*)(const ggml_tensor& from, const ggml_tensor& to);
 
 static bool all_are(const ggml_tensor&, const ggml_tensor&) noexcept {
   return true;
 }
 
-// Those that copy() makes. All copies of half precision go through ggml_cuda_cpy(); others may be
-// part of another operation's kernel.
+// The copies that copy() makes. All copies of half precision go through ggml_cuda_cpy(); others may
+// be part of another operation's kernel.
 static bool halves_are(const ggml_tensor& from, const ggml_tensor& to) noexcept {
   return from.type == GGML_TYPE_F32 && to.type == GGML_TYPE_F16 && ggml_is_contiguous(&from) &&
          ggml_is_contiguous(&to);
@@ -66,7 +66,7 @@ static bool is_in(const ggml_tensor& node, IsInTable is_in_table) {
 }
 
 // Equal graphs launch equal work: the same operations, in the same order, at the same addresses,
-// but for those in the table.
+// except addresses in the table.
 static std::uint64_t hash_of(const ggml_cgraph& graph, IsInTable is_in_table) noexcept {
   std::uint64_t hash = 0;
   for (int n = 0; n < graph.n_nodes; ++n) {
@@ -90,8 +90,8 @@ static std::uint64_t hash_of(const ggml_cgraph& graph, IsInTable is_in_table) no
   return hash;
 }
 
-// A graph that ggml has numbered does not change as long as it has the number. 0: it has none, as
-// in versions of ggml that number no graphs.
+// A graph that ggml has numbered does not change as long as it has the number. 0: it has no number,
+// as in versions of ggml that do not number graphs.
 template <typename Graph>
 static auto number_of(const Graph& graph, int) noexcept -> decltype(std::uint64_t{graph.uid}) {
   return graph.uid;
@@ -101,10 +101,9 @@ static std::uint64_t number_of(const Graph&, long) noexcept {
   return 0;
 }
 
-// ggml may let a kernel begin before the one in front of it has ended (programmatic dependent
-// launch). In a graph, also one that was captured without cgtree, results then differ from run to
-// run: seen with whisper.cpp at the commit that its page names. ggml reads the variable at its
-// first launch.
+// ggml may let a kernel begin before its predecessor has ended (programmatic dependent launch). In
+// a graph, also one that was captured without cgtree, results then differ from run to run: seen
+// with whisper.cpp at the commit that its page names. ggml reads the variable at its first launch.
 [[maybe_unused]] static const bool kernels_wait =
     is_enabled() && setenv("GGML_CUDA_PDL", "0", /*overwrite=*/0) == 0;
 
@@ -144,7 +143,7 @@ class Recordings {
     return compute(stream, graph, destinations, all_are, evaluate);
   }
 
-  // By the address, and not only in order: an operation may copy something by the way.
+  // Searches by address, not only in order: an operation may make further copies.
   char* const* entry_for(const ggml_tensor& from, const ggml_tensor& to) const {
     if (table_ == nullptr || !halves_are(from, to)) return nullptr;
     for (std::size_t n = 0; n < destinations_.size(); ++n) {
@@ -188,7 +187,8 @@ class Recordings {
     return run == CGS_DONE;
   }
 
-  // A table has one size, and a model few: that of the graph of all its layers. Null: cgs_why().
+  // A table has one size, and a model has few: that of the graph of all its layers. Null:
+  // cgs_why().
   cgs_steps* steps_for(std::size_t table_bytes) {
     Steps& steps = steps_[table_bytes];
     if (steps != nullptr) return steps.get();
@@ -230,10 +230,10 @@ class Recordings {
   std::map<std::size_t, Steps> steps_;  // by the bytes of the table
   std::uint64_t pools_freed_ = pools_freed;
   std::array<std::pair<std::uint64_t, GraphKey>, 16> numbered_;
-  // Of the graph that is evaluated.
+  // Of the graph being evaluated.
   std::vector<char*> destinations_;
   char** table_ = nullptr;        // on the device
-  mutable std::size_t next_ = 0;  // the entry that is looked at first
+  mutable std::size_t next_ = 0;  // the entry to compare first
 };
 
 bool is_enabled() {
@@ -264,7 +264,7 @@ void pool_was_freed() noexcept {
 }
 
 #ifdef __CUDACC__
-// Copies numbers to an address that a table on the device has.
+// Copies numbers to an address in a table on the device.
 static __global__ void copy_halves(const float* from, char* const* to, long long count) {
   __half* const destination = reinterpret_cast<__half*>(*to);
   for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count;

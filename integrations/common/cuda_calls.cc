@@ -1,6 +1,6 @@
-// Defines functions of the CUDA runtime, which count and call the runtime's: linked into a program,
-// or as a shared library that is preloaded (LD_PRELOAD). Then the counters lie in the file that
-// CUDA_CALLS_FILE names, in the order of CudaCalls, and may be read while the program runs.
+// Defines functions of the CUDA runtime that count and then call the runtime's: linked into a
+// program, or as a shared library that is preloaded (LD_PRELOAD). Then the counters lie in the file
+// that CUDA_CALLS_FILE names, in the order of CudaCalls, and may be read while the program runs.
 #include "integrations/common/cuda_calls.h"
 
 #include <cuda_runtime_api.h>

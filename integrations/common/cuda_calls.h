@@ -1,4 +1,4 @@
-// Counts what a program and its shared libraries ask of the CUDA runtime.
+// Counts the calls of the CUDA runtime by a program and its shared libraries.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-"""Adds to a checkout the files and the lines that give its CUDA graphs to cgtree: the common part of
-apply.py of each port, which says which lines go where.
+"""Adds to a checkout the files and the lines that give its CUDA graphs to cgtree: the common part of apply.py of each
+port, which has the lines and their places.
 
 The files lie among the sources of its CUDA backend, where its own build finds them: the two of
-tools/amalgamate, and cgtree_ggml.h and .cu. Lines are only added, each group between
-`#ifdef GGML_CUDA_CGTREE` and `#endif`, so that another build of the program, such as for HIP, is as
-it was. Places are found by the names of its functions.
+tools/amalgamate, and cgtree_ggml.h and .cu. Lines are only added, each group between `#ifdef
+GGML_CUDA_CGTREE` and `#endif`, so that other builds of the program, such as for HIP, do not change.
+Places are found by the names of its functions.
 """
 
 import argparse
@@ -55,7 +55,7 @@ namespace cgtree_ggml { class Recordings; }
 
 
 def of_backend(path):
-    """Returns the insertions into a backend's source that both layouts of ggml have."""
+    """Returns the insertions into a backend's source that both layouts of ggml share."""
     return [
         Insertion(path, r'^#include "ggml-cuda/common\.cuh"', """
 #include "ggml-cuda/cgtree_ggml.h"
@@ -71,7 +71,7 @@ def of_backend(path):
     ]
 
 
-# Lives as long as a recording is made, so that no handle of cuBLAS is destroyed meanwhile.
+# Lives while a recording is made, so that no handle of cuBLAS is destroyed meanwhile.
 CAPTURING = """
         struct Capturing {
             Capturing()  { std::lock_guard<std::mutex> lock(ggml_cuda_lock); ++ggml_cuda_lock_counter; }
@@ -81,7 +81,7 @@ CAPTURING = """
 
 
 class Refused(Exception):
-    """The checkout is not one that the lines were written for."""
+    """The lines were not written for this checkout."""
 
 
 def apply(text, insertion):
@@ -115,7 +115,7 @@ def applied(checkout, insertions):
 
 
 def sources():
-    """Returns {name: text} of the files of ours."""
+    """Returns {name: text} of cgtree's files."""
     made = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([HERE.parents[1] / "tools/amalgamate", folder], check=True)
@@ -126,8 +126,8 @@ def sources():
 
 
 def main(usage, insertions, folder):
-    """The program apply.py, for sources in `folder`: changes nothing, and returns 1, if a place is not found
-    exactly once."""
+    """The program apply.py, for sources in `folder`: changes nothing, and returns 1, if a place is not found exactly
+    once."""
     parser = argparse.ArgumentParser(usage=usage)
     parser.add_argument("checkout", type=pathlib.Path)
     checkout = parser.parse_args().checkout

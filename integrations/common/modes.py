@@ -1,4 +1,4 @@
-"""Runs a program of ggml as it is, without graphs, and on cgtree: the common part of what compares."""
+"""Runs a program of ggml unchanged, without graphs, and on cgtree: the common part of the comparing programs."""
 
 import collections
 import hashlib
@@ -17,16 +17,16 @@ MODES = {
     "eager": {"GGML_CUDA_CGTREE": "0", "GGML_CUDA_DISABLE_GRAPHS": "1"},
     "cgtree": {},
 }
-CALLS = ["captures", "instantiations", "updates", "launches"]  # as CudaCalls has them
+CALLS = ["captures", "instantiations", "updates", "launches"]  # in the order of CudaCalls
 
 
 def absolute(path):
-    """For paths of programs, which are started elsewhere."""
+    """For paths of programs, which are started in another folder."""
     return pathlib.Path(path).resolve()
 
 
 def end_by_exception():
-    """SIGTERM ends the program as an exception does, so that what it has started ends with it."""
+    """SIGTERM ends the program as an exception does, so that its child processes end with it."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
@@ -35,7 +35,7 @@ class Failed(Exception):
 
 
 class Watched:
-    """A program in a mode: its environment, and the files in which it leaves what it does."""
+    """A program in a mode: its environment, and the files in which it leaves its figures."""
 
     def __init__(self, mode, name, folder, cuda_calls=None):
         folder = pathlib.Path(folder).resolve()
@@ -52,13 +52,13 @@ class Watched:
             self.environment |= {"LD_PRELOAD": str(cuda_calls), "CUDA_CALLS_FILE": str(self._calls)}
 
     def calls(self):
-        """Returns what was asked of the CUDA runtime so far; empty if that is not counted."""
+        """Returns the counts of CUDA runtime calls so far; empty if they are not counted."""
         if not self._calls.is_file() or self._calls.stat().st_size != 32:
             return {}
         return dict(zip(CALLS, struct.unpack("<4q", self._calls.read_bytes())))
 
     def events(self):
-        """Returns how often each outcome but a replay has come; empty in the other modes."""
+        """Returns the count of each outcome except replays; empty in the other modes."""
         lines = self._events.read_text(encoding="utf-8").splitlines() if self._events.is_file() else []
         return dict(collections.Counter(re.match(r"\w*", line)[0] for line in lines))
 
@@ -67,7 +67,7 @@ def run(command, mode, name, folder, cuda_calls=None, seconds=300):
     """Runs a program to its end. Returns (stdout, stderr, figures)."""
     watched = Watched(mode, name, folder, cuda_calls)
     started = time.perf_counter()
-    # Programs leave logs of their own where they are started.
+    # Programs leave logs in their working folder.
     done = subprocess.run([str(word) for word in command], env=watched.environment, cwd=folder, text=True,
                           check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, errors="replace", timeout=seconds)
@@ -82,8 +82,7 @@ def run(command, mode, name, folder, cuda_calls=None, seconds=300):
 
 
 def compare(name, command, parse, folder, cuda_calls=None, modes=MODES):
-    """Runs a program in all modes. `parse` returns figures, of which `text` is what the modes must agree
-    on; it is hashed."""
+    """Runs a program in all modes. `parse` returns figures; the modes must agree on its `text`, which is hashed."""
     runs = []
     for mode in modes:
         stdout, stderr, figures = run(command, mode, name, folder, cuda_calls)

@@ -1,12 +1,12 @@
 // Two convolutional networks of cuDNN, one after the other, as a server runs detection and
-// recognition: without graphs, with a map of graphs written by hand, and between cgs_begin() and
+// recognition: without graphs, with a hand-written map of graphs, and between cgs_begin() and
 // cgs_end().
 //
 // usage: pipeline [--requests=N] [--json=FILE]
 //
 // Requests have random batches and sizes, and buffers that move. All three modes get the same
 // requests, and must give the same bytes. The workspace of the convolutions grows when a larger
-// request comes, and then lies elsewhere.
+// request comes, and then has another address.
 #include <cgtree_steps.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
@@ -39,7 +39,7 @@ void must(cudnnStatus_t status, const char* call) {
   std::exit(1);
 }
 
-// Device memory that grows, and lies elsewhere when it has grown.
+// Device memory that grows, and has another address after it has grown.
 struct Buffer {
   ~Buffer() { (void)cudaFree(data); }
 
@@ -168,7 +168,7 @@ class Pipeline {
     return sizeof(float) * size.batch * channels * size.side * size.side;
   }
 
-  // Grows the memory that all requests share. Returns whether it lies elsewhere now.
+  // Grows the memory that all requests share. Returns whether its address changed.
   bool reserve(Size size) {
     const auto [known, is_new] = workspaces_.try_emplace(size, 0);
     std::size_t& most = known->second;
@@ -215,7 +215,7 @@ class Mode {
   virtual ~Mode() = default;
   virtual void run(Pipeline& pipeline, Size size, const float* from, float* to,
                    cudaStream_t stream) = 0;
-  // The stream goes.
+  // Called before the stream is destroyed.
   virtual void end_stream(cudaStream_t) {}
   virtual std::string says() const { return "{}"; }
 };
@@ -229,8 +229,8 @@ class Eagerly final : public Mode {
   }
 };
 
-// As servers have it: a graph for each size, staging buffers at fixed addresses, and all graphs
-// dropped when shared memory moves.
+// As in servers: a graph for each size, staging buffers at fixed addresses, and all graphs dropped
+// when shared memory moves.
 class ByHand final : public Mode {
  public:
   ~ByHand() override { clear(); }
@@ -276,7 +276,7 @@ class ByHand final : public Mode {
   int captures_ = 0;
 };
 
-// The shared memory is checked: where it lies elsewhere, no graph of before fits.
+// The shared memory is checked: when it has moved, no earlier graph fits.
 class InSteps final : public Mode {
  public:
   InSteps() {
@@ -294,7 +294,7 @@ class InSteps final : public Mode {
 
   void run(Pipeline& pipeline, Size size, const float* from, float* to,
            cudaStream_t stream) override {
-    // Memory of before is freed here, and may come back for something else.
+    // The old memory is freed here, and may be reused for another purpose.
     const cgs_range before[] = {pipeline.shared(0), pipeline.shared(1), pipeline.shared(2)};
     if (pipeline.reserve(size)) {
       for (const cgs_range& range : before)
@@ -343,7 +343,7 @@ class InSteps final : public Mode {
 
 struct Result {
   std::vector<std::vector<float>> scores;
-  std::vector<double> host_us, all_us;  // of each request: until it is enqueued, until it is done
+  std::vector<double> host_us, all_us;  // for each request: until it is enqueued, until it is done
 };
 
 Result serve(Mode& mode, const std::vector<Request>& requests) {
@@ -356,7 +356,7 @@ Result serve(Mode& mode, const std::vector<Request>& requests) {
   Result result;
   {
     Pipeline pipeline(1);
-    float *from[2], *to[2];  // requests take turns
+    float *from[2], *to[2];  // for alternate requests
     std::size_t most = 0;
     for (const Request& request : requests)
       most = std::max(most, Pipeline::bytes(request.size, Pipeline::kWidth));

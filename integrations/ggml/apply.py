@@ -3,8 +3,8 @@
 
 usage: integrations/ggml/apply.py CHECKOUT
 
-Exits with 1, and changes nothing, if a place for them is not found exactly once. A checkout that has
-the lines is left as it is.
+Exits with 1, and changes nothing, if a place for them is not found exactly once. A checkout that has the lines is not
+changed.
 """
 
 import pathlib
@@ -27,7 +27,8 @@ INSERTIONS = [
     insertions.Insertion(BACKEND, r"^ +void clear_pool\(\) \{", """
         cgtree_ggml::pool_was_freed();
 """),
-    # ggml computes by itself what it would not capture, and what it spreads over several streams.
+    # ggml itself computes graphs that it would not capture, and graphs that it spreads over several
+    # streams.
     insertions.Insertion(BACKEND, r"\bggml_backend_cuda_graph_compute\(.*\{$", """
     auto & cgtree_ctx = *static_cast<ggml_backend_cuda_context *>(backend->context);
     ggml_cuda_set_device(cgtree_ctx.device);

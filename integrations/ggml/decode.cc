@@ -1,4 +1,4 @@
-// Decodes a mix of batches, lengths and drafts on ggml, and prints what it cost as JSON.
+// Decodes a mix of batches, lengths and drafts on ggml, and prints the costs as JSON.
 //
 // usage: decode [--device=gpu|cpu] [--NAME=NUMBER]...   (see `numbers` for the names)
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace decode {
 namespace {
 
-constexpr int kWindow = 1000;  // steps for which the figures stand that show change
+constexpr int kWindow = 1000;  // steps between figures that show changes
 
 struct Options {
   std::string device = "gpu";
@@ -33,7 +33,8 @@ struct Options {
   int steps = 10000;
   int seed = 1;
   int batch = 0;  // always this many sequences; 0 for a mix
-  // Of the model that drafts for one sequence; 0: drafts are tokens that followed the last time.
+  // Layers of the model that drafts for one sequence; 0: drafts are tokens that followed the last
+  // time.
   int draft_layers = 0;
   int draft_width = 512;
 };
@@ -97,8 +98,8 @@ ModelSize draft_size(const Options& options) {
   return size;
 }
 
-// Lines of ggml's log on graphs of its own, which are captured after equal calls (a warm-up), and
-// given up when a call differs (a reset).
+// Counts lines of ggml's log about its own graphs, which it captures after equal calls (a warm-up),
+// and gives up when a call differs (a reset).
 std::atomic<int> warm_ups{0}, resets{0};
 
 void count_or_log(ggml_log_level level, const char* text, void*) {
@@ -107,7 +108,7 @@ void count_or_log(ggml_log_level level, const char* text, void*) {
   if (level != GGML_LOG_LEVEL_DEBUG) std::fputs(text, stderr);
 }
 
-// What is counted from the first step on.
+// Counts from the first step on.
 struct Window {
   std::size_t used_bytes = 0;
   int warm_ups = 0, resets = 0;
@@ -151,7 +152,7 @@ Result run(const Options& options, Engine& engine) {
   Batch batch;
   for (int i = 1; i <= options.steps; ++i) {
     schedule.advance();
-    // A model drafts at least one, so that its cache lacks few.
+    // A drafting model drafts at least one token, so that its cache lacks few.
     const int draft = drafter ? std::max(1, schedule.draft()) : schedule.draft();
     StepTimes drafting;
     batch = {};

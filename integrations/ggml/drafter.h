@@ -1,4 +1,4 @@
-// A second, smaller model that drafts tokens, as llama.cpp has one with --model-draft.
+// A second, smaller model that drafts tokens, as llama.cpp's with --model-draft.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace decode {
 
-// Drafts for one sequence. Its graphs take turns: one for the tokens that its cache lacks, and one
+// Drafts for one sequence. Its graphs alternate: one for the tokens that its cache lacks, and one
 // for each token that it drafts.
 class Drafter {
  public:
@@ -19,7 +19,7 @@ class Drafter {
       : engine_(device, size, kMostMissing, seed),
         cached_(static_cast<std::size_t>(size.context), -1) {}
 
-  // Returns `count` > 0 tokens that the model expects behind the sequence. Adds to `times`.
+  // Returns `count` > 0 tokens that the model expects after the sequence. Adds to `times`.
   const std::vector<std::int32_t>& draft(const Sequence& sequence, int count, StepTimes* times) {
     const std::vector<std::int32_t>& tokens = sequence.tokens();
     auto held = static_cast<std::size_t>(sequence.begin());

@@ -14,7 +14,7 @@ ggml_backend* open(enum ggml_backend_dev_type type) {
   return opened;
 }
 
-// llama.cpp looks at a multiple of 256 cells.
+// llama.cpp attends to a multiple of 256 cells.
 int cells_for(const Batch& batch, int tokens, int context) {
   const int longest = *std::max_element(batch.lengths.begin(), batch.lengths.end()) + tokens;
   return std::min((longest + 255) / 256 * 256, context);

@@ -1,4 +1,4 @@
-// Computes steps of a Llama on a backend of ggml, and times what the host does for each.
+// Computes steps of a Llama on a backend of ggml, and times the host's work for each.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace decode {
 
-// What the host did for one step, in microseconds.
+// Times of the host's work for one step, in microseconds.
 struct StepTimes {
   double build = 0;   // the graph and its memory; 0 for a step of the same shape as the last
   double inputs = 0;  // their copies are enqueued
-  double submit = 0;  // ggml is told to compute, and returns
-  double wait = 0;    // until the tokens are there
+  double submit = 0;  // the call of ggml that computes
+  double wait = 0;    // until the tokens are available
 
   void operator+=(const StepTimes& other) {
     build += other.build;
@@ -46,20 +46,20 @@ struct Batch {
   std::vector<int> lengths;
 };
 
-// As llama.cpp does, it builds a graph only for another shape than the last step's, and always in
-// the same memory; and has one memory for all graphs, reserved for the largest.
+// As llama.cpp does, it builds a graph only for a shape that differs from the last step's, and
+// always in the same memory; all graphs share this memory, which is reserved for the largest.
 class Engine {
  public:
   // `device` is "cpu" or "gpu".
   Engine(const std::string& device, const ModelSize& size, int max_tokens, std::uint64_t seed);
 
-  // Returns the likeliest token after each, until the next call.
+  // Returns the likeliest token after each, valid until the next call.
   const std::vector<std::int32_t>& compute(const Batch& batch, StepTimes* times);
 
   // Returns the bytes of the device's memory that all programs use; 0 on a CPU.
   std::size_t used_bytes() const;
   int nodes() const { return ggml_graph_n_nodes(step_.graph); }
-  // Returns how many parts ggml cuts a step into: 1 if the device computes all of it.
+  // Returns the number of parts into which ggml cuts a step: 1 if the device computes all of it.
   int splits() const { return ggml_backend_sched_get_n_splits(scheduler_.get()); }
 
  private:

@@ -11,9 +11,9 @@ namespace decode {
 namespace {
 
 constexpr float kEpsilon = 1e-5F;
-constexpr float kEmbedding = 2;  // how much a token weighs that has a successor
+constexpr float kEmbedding = 2;  // weight of a token that has a successor
 
-// Fills a tensor with numbers that are as likely in all of -scale to scale.
+// Fills a tensor with numbers distributed uniformly in [-scale, scale].
 void fill_random(ggml_tensor* tensor, float scale, std::mt19937_64& random) {
   std::vector<ggml_fp16_t> table(4096);
   for (std::size_t i = 0; i < table.size(); ++i)
@@ -38,14 +38,14 @@ std::vector<ggml_fp16_t> read(const ggml_tensor* tensor) {
   return values;
 }
 
-// Has the head look for each token's embedding in the row of its successor. The layers between are
-// noise, which decides against it now and then.
+// Makes the head expect each token's embedding in the row of its successor. The layers between add
+// noise, which outweighs it now and then.
 void prefer_successors(const ModelSize& size, ggml_tensor* embedding, ggml_tensor* head) {
   const auto width = static_cast<std::size_t>(size.width);
   const auto vocabulary = static_cast<std::size_t>(size.vocabulary);
   const std::vector<ggml_fp16_t> tokens = read(embedding);
   std::vector<ggml_fp16_t> rows = read(head);
-  // The product with the successor's row is to be about the largest of all others.
+  // The product with the successor's row must be about the largest of all others.
   const float others = std::sqrt(2 * std::log(static_cast<float>(vocabulary)) *
                                  (1 + 0.1F * static_cast<float>(size.layers)));
   const float share = std::min(1.15F * others / std::sqrt(static_cast<float>(width)), 0.95F);

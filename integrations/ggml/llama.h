@@ -21,15 +21,15 @@ struct ModelSize {
   int context = 1024;  // tokens of a sequence at most
   int sequences = 8;   // at most
   // Each token has a successor that the model prefers, if set: the same in all models of this
-  // vocabulary, so that one can draft for another.
+  // vocabulary, so that one model can draft for another.
   bool has_successors = false;
 
   int head_width() const { return width / heads; }
   int kv_width() const { return head_width() * kv_heads; }
 };
 
-// A Shape is what the graph of a step depends on: sequences 0 to `sequences` each get `tokens`
-// tokens, and look at the first `cells` cells of their caches.
+// A Shape determines the graph of a step: sequences 0 to `sequences` each get `tokens` tokens, and
+// attend to the first `cells` cells of their caches.
 struct Shape {
   int sequences = 0;
   int tokens = 0;
@@ -47,8 +47,8 @@ struct Step {
   ggml_cgraph* graph = nullptr;
   ggml_tensor* tokens = nullptr;     // int32 [all_tokens]
   ggml_tensor* positions = nullptr;  // int32 [all_tokens]
-  ggml_tensor* k_rows = nullptr;     // int64 [all_tokens]: where the keys go
-  ggml_tensor* v_rows = nullptr;     // int64 [all_tokens * kv_width]: where the values go
+  ggml_tensor* k_rows = nullptr;     // int64 [all_tokens]: destinations of the keys
+  ggml_tensor* v_rows = nullptr;     // int64 [all_tokens * kv_width]: destinations of the values
   ggml_tensor* mask = nullptr;       // float [cells, tokens, 1, sequences]: 0 or -infinity
   ggml_tensor* next = nullptr;       // int32 [all_tokens]: the likeliest token after each
 };
@@ -61,9 +61,9 @@ class Llama {
   Llama(const Llama&) = delete;
   Llama& operator=(const Llama&) = delete;
 
-  // Returns a graph of which ggml_context `context` owns the tensors. They have no memory yet.
+  // Returns a graph whose tensors ggml_context `context` owns. They have no memory yet.
   Step step(ggml_context* context, const Shape& shape) const;
-  // The number of nodes that a step may have, and more.
+  // An upper bound of the number of nodes of a step.
   std::size_t max_nodes() const { return static_cast<std::size_t>(size_.layers) * 48 + 64; }
   const ModelSize& size() const { return size_; }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds ggml with cgtree, decodes the same tokens in three modes, and writes what they cost.
+# Builds ggml with cgtree, decodes the same tokens in three modes, and writes the costs.
 #
 # usage: integrations/ggml/run.sh CHECKOUT [--steps N] [--out DIR] [--arch N] [-- ARGUMENT...]
 #
-# CHECKOUT is ggml's source, which stays as it is. In DIR (build/ggml) are left a copy of it, the
-# build, decode.json, and events, with the calls that cgtree did not replay, and why. ARGUMENTs are
+# CHECKOUT is ggml's source, which is not changed. DIR (build/ggml) gets a copy of it, the build,
+# decode.json, and events, with the calls that cgtree did not replay, and the reasons. ARGUMENTs are
 # for decode, such as --batch=1 --max_draft=0, or --draft_layers=4 --draft_hold=1. Exits with 1 if the
 # modes do not agree on all tokens.
 set -euo pipefail
@@ -27,7 +27,7 @@ done
 [[ -d $checkout ]] || { usage >&2 && exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 
-# A copy that is there is kept, so that a second run does not compile it again.
+# An existing copy is kept, so that a second run does not compile it again.
 [[ -d $out/ggml ]] || cp -r "$checkout" "$out/ggml"
 "$here/apply.py" "$out/ggml"
 

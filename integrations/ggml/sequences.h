@@ -12,12 +12,13 @@ namespace decode {
 struct ScheduleOptions {
   std::vector<int> batches = {1, 2, 4, 8};
   int max_draft = 4;
-  int batch_hold = 32;  // steps for which a batch stays as it is, on average
-  int draft_hold = 2;   // steps for which the number of drafted tokens does
+  int batch_hold = 32;  // mean number of steps for which a batch does not change
+  int draft_hold = 2;   // mean number of steps for which the number of drafts does not change
   std::uint64_t seed = 1;
 };
 
-// A Schedule says how many sequences each step decodes, and how many tokens are drafted for each.
+// A Schedule determines the number of sequences of each step, and the number of tokens drafted for
+// each.
 class Schedule {
  public:
   explicit Schedule(const ScheduleOptions& options)
@@ -43,8 +44,8 @@ class Schedule {
   int draft_ = 0;
 };
 
-// A Sequence drafts the token that has followed the last time. The drafts that the model agrees
-// with are accepted, and one token more.
+// A Sequence drafts the token that followed the last time. The drafts that the model confirms are
+// accepted, and one more token.
 class Sequence {
  public:
   Sequence(const ModelSize& size, std::uint64_t seed)
@@ -55,16 +56,17 @@ class Sequence {
     start();
   }
 
-  int length() const { return length_; }  // of what is in the cache
-  int begin() const { return begin_; }    // the position at which it has begun
-  // The tokens by position, from begin() to length(), that of the last one.
+  int length() const { return length_; }  // tokens in the cache
+  int begin() const { return begin_; }    // the position at which it began
+  // The tokens by position, from begin() to length(), the position of the last one.
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
 
-  // Begins elsewhere if there is no room for `draft` tokens more.
+  // Begins elsewhere if there is no room for `draft` more tokens.
   void make_room(int draft) {
     if (length_ + 1 + draft > context_) start();
   }
-  // Returns the last token and `draft` that may follow it: those that have followed the last time.
+  // Returns the last token and `draft` tokens that may follow it: those that followed the last
+  // time.
   const std::vector<std::int32_t>& propose(int draft) {
     make_room(draft);
     proposed_.assign(1, last());
@@ -79,8 +81,8 @@ class Sequence {
     return proposed_;
   }
 
-  // `next` has the model's token after each that was proposed. Returns how many of them are new
-  // tokens of the sequence.
+  // `next` has the model's token after each proposed token. Returns how many of them are new tokens
+  // of the sequence.
   int accept(const std::int32_t* next) {
     std::size_t accepted = 0;
     do {
@@ -91,7 +93,7 @@ class Sequence {
   }
 
  private:
-  // Begins in the middle, with what another sequence has left in the cache.
+  // Begins in the middle, with another sequence's remains in the cache.
   void start() {
     begin_ = length_ = static_cast<int>(random_() % static_cast<std::uint64_t>(context_ / 2));
     tokens_[static_cast<std::size_t>(length_)] =

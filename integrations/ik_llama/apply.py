@@ -3,8 +3,8 @@
 
 usage: integrations/ik_llama/apply.py CHECKOUT
 
-Exits with 1, and changes nothing, if a place for them is not found exactly once. A checkout that has
-the lines is left as it is.
+Exits with 1, and changes nothing, if a place for them is not found exactly once. A checkout that has the lines is not
+changed.
 """
 
 import pathlib
@@ -27,12 +27,12 @@ INSERTIONS = [
     insertions.Insertion(BACKEND, r"^ +ctx->cuda_graphs\.clear\(\);", """
                 ctx->cgtree.reset();
 """),
-    # Behind the check, in front of the copy of the addresses: they travel as a step block.
+    # After the check, before the copy of the addresses: they are passed as a step block.
     insertions.Insertion(BACKEND, r"^ +graph->use_cpy_indirection = true;", """
         if (stream == nullptr) return true;
 """),
-    # The entry of the null key has the addresses at which copies write. What is not to be captured
-    # is computed here, too, so that the map does not grow.
+    # The entry of the null key has the addresses at which copies write. Graphs that must not be
+    # captured are computed here, too, so that the map does not grow.
     insertions.Insertion(BACKEND, r"\bggml_backend_cuda_graph_compute\(.*\{$", """
     auto & cgtree_ctx = *static_cast<ggml_backend_cuda_context *>(backend->context);
     static const bool cgtree_is_on = cgtree_ggml::is_enabled() && getenv("GGML_CUDA_DISABLE_GRAPHS") == nullptr;

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Replays requests of a trace against llama-server as it is, without graphs, and on cgtree.
+"""Replays requests of a trace against llama-server unchanged, without graphs, and on cgtree.
 
 usage: bench_server.py --server FILE --model FILE --trace CSV --out FILE [--draft FILE] [OPTION...]
 
 The trace has the columns ContextTokens and GeneratedTokens. Its requests are sent in order, each as
-soon as a slot is free, so that the server is busy all the time; prompts are random tokens, by the
+soon as a slot is free, so that the server is always busy; prompts are random tokens, seeded by the
 number of the request. The JSON has for each mode and number of slots: tokens per second,
 milliseconds to the first token and between tokens, bytes of device memory and of the process at the
-start, in the middle and at the end, what was asked of the CUDA runtime until then (with
---cuda_calls), and a hash of all texts.
+start, in the middle and at the end, the CUDA runtime calls until then (with --cuda_calls), and a
+hash of all texts.
 
-With one slot, equal seeds give equal texts in all modes, or the program exits with 1. With several,
-which requests meet in a batch is a matter of time, and kernels differ with the batch: `same_texts` is
-the share of requests with the text that the first mode gave them.
+With one slot, equal seeds give equal texts in all modes, or the program exits with 1. With several slots, timing
+decides which requests meet in a batch, and kernels differ with the batch: `same_texts` is the share of requests with
+the text of the first mode.
 """
 
 import argparse
@@ -33,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "common"
 
 import modes  # noqa: E402
 
-FIRST_TOKEN, TOKENS = 259, 32000  # of the vocabulary: those before are special, or single bytes
+FIRST_TOKEN, TOKENS = 259, 32000  # of the vocabulary: earlier tokens are special, or single bytes
 
 
 def requests_of(options):
@@ -126,7 +126,7 @@ class Server:
         return "".join(pieces), count, times
 
     def look(self):
-        """Returns what the server has now."""
+        """Returns the present figures of the server."""
         return {"rss_bytes": self.resident(), "device_bytes": self.device_bytes(), **self.watched.calls()}
 
     def resident(self):
@@ -136,7 +136,7 @@ class Server:
         return None
 
     def device_bytes(self):
-        """Memory of the device in use, by all programs; null without a GPU."""
+        """Device memory in use by all programs; null without a GPU."""
         try:
             said = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
                                   text=True, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -165,7 +165,7 @@ def replay(server, requests, slots):
                 return
             try:
                 results[number] = server.complete(*requests[number])
-            except Exception as failure:  # it is raised by the thread that waits
+            except Exception as failure:  # the waiting thread raises it
                 failures.append(failure)
                 return
             with lock:
@@ -240,7 +240,7 @@ def main():
                 run["events"] = server.watched.events()
             differs = differs or (slots == 1 and same != 1)
             made["runs"].append(run)
-            # After each run, so that an interrupted program leaves what it has.
+            # Written after each run, so that an interrupted program leaves its results.
             options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
             print(f"{slots:>2} slots, {mode:>6}: {run['tokens_per_second']} tokens/s, first token "
                   f"{run['first_token_ms']['median']} ms, between tokens {run['between_tokens_ms']['median']} ms, "

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs llama-bench, llama-batched-bench and llama-speculative as they are, without graphs, and on
+"""Runs llama-bench, llama-batched-bench and llama-speculative unchanged, without graphs, and on
 cgtree, and writes one JSON.
 
 usage: compare.py --bin DIR --model FILE --draft FILE --out FILE [OPTION...]
@@ -45,7 +45,7 @@ def parse_speculative(stdout, stderr):
                        ("tokens_per_second", r"decoded.*speed:\s*([0-9.]+)")]:
         match = re.search(what, stdout + stderr)
         found[name] = float(match.group(1)) if match else None
-    # Without the colours that say which sequence a token is from.
+    # Without the colours that mark the sequence of a token.
     return {**found, "text": re.sub(r"\x1b\[\d+m", "", stdout)}
 
 
@@ -68,8 +68,8 @@ def main():
     options.out.parent.mkdir(parents=True, exist_ok=True)
     model = ["-m", options.model, "-ngl", options.layers_on_gpu]
     tokens, largest = options.tokens, max(int(batch) for batch in options.batches.split(","))
-    # A process for each: in a process that has launched many kernels one by one on a second stream,
-    # all graphs take longer, plain CUDA graphs too. Each test has a context and a stream of its own.
+    # One process for each: in a process that launched many kernels one by one on a second stream, all graphs take
+    # longer, plain CUDA graphs too. Each test has a separate context and stream.
     bench = [options.bin / "llama-bench", *model, "-r", options.repetitions, "-o", "json",
              *options.bench_arguments.split()]
     programs = {

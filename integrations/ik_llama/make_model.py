@@ -3,12 +3,12 @@
 
 usage: make_model.py SHAPE VOCABULARY FILE [--type f16|q8_0] [--seed N]
 
-SHAPE is tiny, tiny_moe, draft, 1b, 8b or moe. VOCABULARY is a GGUF whose vocabulary is taken, such as
+SHAPE is tiny, tiny_moe, draft, 1b, 8b or moe. VOCABULARY is a GGUF with the vocabulary to copy, such as
 models/ggml-vocab-llama-spm.gguf of the checkout. Needs NumPy and the package gguf.
 
 Greedy tokens vary, and a draft model guesses some of them right: the output layer prefers, for each
 token, one successor that is the same in all models of a vocabulary, and the layers add noise that
-decides against it now and then, more in other models than in `draft`. Special tokens do not come.
+outweighs it now and then, more in other models than in `draft`. Special tokens do not come.
 """
 
 import argparse
@@ -20,11 +20,11 @@ try:
 except ImportError:  # --help needs neither
     gguf = None
 
-FIRST_TOKEN = 259  # of SentencePiece's vocabularies: those before are special, or single bytes
+FIRST_TOKEN = 259  # of SentencePiece's vocabularies: earlier tokens are special, or single bytes
 
 
 class Shape:
-    """The sizes of a model. `noise` is the power of its layers' outputs, that of a token being 1."""
+    """The sizes of a model. `noise` is the power of its layers' outputs relative to that of a token."""
 
     def __init__(self, layers, width, heads, kv_heads, ffn, experts=0, used=0, noise=1.0, type="f16"):
         self.layers, self.width, self.heads, self.kv_heads, self.ffn = layers, width, heads, kv_heads, ffn
@@ -46,10 +46,10 @@ SHAPES = {
 
 
 class Weights:
-    """Matrices of random weights, which are pieces of one sequence of random numbers: so they take no
-    longer to make than to write."""
+    """Matrices of random weights, which are pieces of one sequence of random numbers: making them takes no longer than
+    writing them."""
 
-    # Of one block each; no multiple of a row, so that the rows of a matrix differ.
+    # Blocks in the sequence; not a multiple of a row, so that the rows of a matrix differ.
     BLOCKS = (1 << 18) + 7
 
     def __init__(self, type, seed):
@@ -62,7 +62,7 @@ class Weights:
             self.numbers = numpy.clip(numpy.rint(numbers * 32), -127, 127).astype(numpy.int8)
 
     def matrix(self, shape, deviation):
-        """Returns a matrix as GGUF has it; its rows are the last dimension."""
+        """Returns a matrix in GGUF's layout; its rows are the last dimension."""
         blocks = int(numpy.prod(shape)) // 32
         first = int(self.random.integers(self.BLOCKS))
         at = numpy.arange(first, first + blocks, dtype=numpy.int64) % self.BLOCKS
@@ -88,10 +88,10 @@ def add_embeddings(writer, shape, tokens, seed):
     """Adds the first and the last layer."""
     random = numpy.random.default_rng([seed, 1])
     embedding = random.standard_normal((tokens, shape.width), dtype=numpy.float32)
-    # The successor of each token, by a seed that all models have in common.
+    # The successor of each token, from a seed that all models share.
     usual = numpy.arange(FIRST_TOKEN, tokens)
     successor = numpy.random.default_rng(tokens).permutation(usual)
-    # The product with the successor's row is to be what the largest of all others is about.
+    # The product with the successor's row must be about the largest of all others.
     others = numpy.sqrt(2 * numpy.log(tokens) * (1 + shape.noise))
     share = min(1.15 * others / numpy.sqrt(shape.width), 0.95)
     output = random.standard_normal((tokens, shape.width), dtype=numpy.float32)
@@ -113,8 +113,8 @@ def add_layer(writer, shape, weights, layer):
     def norm(name):
         writer.add_tensor(f"blk.{layer}.{name}.weight", numpy.ones(width, dtype=numpy.float32))
 
-    unit = width**-0.5                                 # keeps the power of what it multiplies
-    each = (shape.noise / (2 * shape.layers))**0.5     # of what attention, or the rest, adds
+    unit = width**-0.5                                 # keeps the power of its input
+    each = (shape.noise / (2 * shape.layers))**0.5     # added by attention, or by the rest
     norm("attn_norm")
     add("attn_q", (width, width), 2 * unit)            # few cells get most of the attention
     add("attn_k", (kv, width), 2 * unit)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds ik_llama.cpp with cgtree, runs its programs in three modes, and writes what they cost.
+# Builds ik_llama.cpp with cgtree, runs its programs in three modes, and writes the costs.
 #
 # usage: integrations/ik_llama/run.sh CHECKOUT [--out DIR] [--arch N] [--shape NAME] [--trace CSV]
 #            [--requests N] [--build_only]
 #
-# CHECKOUT is ik_llama.cpp's source, which stays as it is. In DIR (build/ik_llama) are left a copy of
-# it, the build, models of random weights (of the shape NAME, 1b, and a draft), compare.json and, with
-# a trace, server.json and server_draft.json. Needs CMake 3.31 for CUDA 13, and Python with NumPy and
-# gguf. Exits with 1 if the modes do not agree on the text.
+# CHECKOUT is ik_llama.cpp's source, which is not changed. DIR (build/ik_llama) gets a copy of it, the
+# build, models of random weights (of the shape NAME, 1b, and a draft), compare.json and, with a trace,
+# server.json and server_draft.json. Needs CMake 3.31 for CUDA 13, and Python with NumPy and gguf. Exits
+# with 1 if the modes do not agree on the text.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -30,7 +30,7 @@ done
 [[ -d $checkout ]] || { usage >&2 && exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 
-# A copy that is there is kept, so that a second run does not compile it again.
+# An existing copy is kept, so that a second run does not compile it again.
 [[ -d $out/ik_llama ]] || cp -r "$checkout" "$out/ik_llama"
 "$here/apply.py" "$out/ik_llama"
 # Pages of the server that a partial checkout lacks.

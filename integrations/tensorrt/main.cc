@@ -1,7 +1,7 @@
-// Serves requests of mixed sizes with TensorRT in three modes, and prints what they cost.
+// Serves requests of mixed sizes with TensorRT in three modes, and prints the costs.
 //
-// To read: worker.cc. Exit status: 0 if all modes gave the same scores, 1 if they did not, 2 for
-// errors.
+// Start reading at worker.cc. Exit status: 0 if all modes gave the same scores, 1 if they did not,
+// 2 for errors.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -161,8 +161,8 @@ struct Result {
   Mode mode = Mode::kBare;
   Pass first, best;  // the best of the later passes
   Counts counts;
-  std::int64_t device_bytes = 0;     // of the device, from before the workers to after all passes
-  std::size_t tensorrt_bytes = 0;    // of them, what execution contexts have of their own
+  std::int64_t device_bytes = 0;     // device memory, from before the workers to after all passes
+  std::size_t tensorrt_bytes = 0;    // the part of it that execution contexts have themselves
   std::size_t different_scores = 0;  // numbers that differ from the first mode's, of all passes
 };
 
@@ -190,7 +190,7 @@ class Scores {
       count += std::memcmp(&numbers_[i], &other.numbers_[i], sizeof(float)) != 0;
     return count;
   }
-  // Numbers that are none, as the poison is.
+  // Counts NaNs; the poison is one.
   std::size_t not_numbers() const {
     return static_cast<std::size_t>(
         std::count_if(numbers_.begin(), numbers_.end(), [](float x) { return std::isnan(x); }));
@@ -201,7 +201,7 @@ class Scores {
   std::vector<float> numbers_;
 };
 
-// Each worker serves every n-th request on a thread of its own.
+// Each worker serves every n-th request on a separate thread.
 Pass run_pass(std::vector<std::unique_ptr<Worker>>& workers, const std::vector<Request>& requests,
               Scores& scores, bool is_first) {
   std::vector<double> times(requests.size());
@@ -240,7 +240,7 @@ std::size_t bytes_of(const TensorRtModel& model) {
   return sum;
 }
 
-// `expected` is that of the first mode, which writes it.
+// `expected` is the result of the first mode, which writes it.
 Result run(const Options& options, TensorRtModel& model, cgtree::Device device, Mode mode,
            const std::vector<Request>& requests, std::unique_ptr<Scores>& expected) {
   Result result;

@@ -1,4 +1,4 @@
-// A network that a server computes in many shapes, as far as a worker knows it.
+// A network that a server computes in many shapes: the interface for a worker.
 #pragma once
 
 #include <compare>
@@ -26,14 +26,13 @@ struct Buffers {
 };
 
 // An Execution computes the network for one caller, in one shape at a time: an execution context of
-// TensorRT. What it knows of a shape lies in memory of its own, which work on the device reads. So
-// a graph of its work is right only while it keeps the shape in which the graph was captured.
+// TensorRT. Its data about a shape lies in its own device memory, which the work reads. So a graph
+// of its work is right only while it keeps the shape of the graph's capture.
 class Execution {
  public:
   virtual ~Execution() = default;
-  // Enqueues the network on `stream`. The first call with another shape than the last one may also
-  // enqueue work, or wait for the device, that later ones do not. Returns false if not all work was
-  // enqueued.
+  // Enqueues the network on `stream`. The first call with a new shape may also enqueue work, or
+  // wait for the device; later calls do not. Returns false if not all work was enqueued.
   virtual bool enqueue(Shape shape, cgtree::StreamRef stream) = 0;
 };
 
@@ -44,13 +43,13 @@ class Model {
   virtual int classes() const = 0;
   virtual Shape largest() const = 0;
   virtual std::size_t scratch_bytes() const = 0;
-  // The kernels that a shape is computed with are those of its profile.
+  // Returns the profile whose kernels compute a shape.
   virtual int profile_of(Shape shape) const = 0;
-  // Requires: the buffers live as long as the result, and all its work is enqueued on `stream`.
+  // Requires: the buffers outlive the result, and all its work is enqueued on `stream`.
   virtual std::unique_ptr<Execution> make_execution(int profile, const Buffers& buffers,
                                                     cgtree::StreamRef stream) = 0;
-  // Returns the device memory that the model and its executions have now, beside the buffers, such
-  // as weights: bytes by address.
+  // Returns the present device memory of the model and its executions, without the buffers, such as
+  // weights: bytes by address.
   virtual std::map<const void*, std::size_t> memory() const = 0;
 };
 

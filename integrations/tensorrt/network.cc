@@ -1,5 +1,5 @@
 // An encoder: embedding, layers of attention and feed-forward, the mean over all tokens, scores.
-// Normalization is in front of each block, arithmetic in half precision.
+// Normalization precedes each block; arithmetic is in half precision.
 #include "integrations/tensorrt/network.h"
 
 #include <cmath>
@@ -90,12 +90,12 @@ class Layers {
     return output(network_.addNormalizationV2(x, scale, bias, kOverWidth));
   }
 
-  // Swaps tokens and heads: in front of it, or behind it, the last dimension is split into heads.
+  // Swaps tokens and heads: before or after it, the last dimension is split into heads.
   ITensor* split(ITensor& x) {
     nvinfer1::IShuffleLayer* const shuffle = network_.addShuffle(x);
     ITensor* const result = output(shuffle);
     shuffle->setReshapeDimensions(
-        dims({0, 0, options_.heads, options_.width / options_.heads}));  // 0: as it is
+        dims({0, 0, options_.heads, options_.width / options_.heads}));  // 0: unchanged
     shuffle->setSecondTranspose({{0, 2, 1, 3}});
     return result;
   }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds tensorrt_server, serves the same requests in three modes with one and with four threads, and
-# writes what they cost.
+# writes the costs.
 #
 # usage: integrations/tensorrt/run.sh TENSORRT [--out DIR] [--arch N] [--build_only] [-- ARGUMENT...]
 #
 # TENSORRT is the folder of TensorRT 10.15 or later: its folder include has the headers, and lib the
-# libraries. In DIR (build/tensorrt) are left the build, and threads_1.json and threads_4.json.
+# libraries. DIR (build/tensorrt) gets the build, and threads_1.json and threads_4.json.
 # ARGUMENTs are for tensorrt_server, whose --help lists them. Exits with 1 if the modes do not agree
 # on all scores.
 set -euo pipefail

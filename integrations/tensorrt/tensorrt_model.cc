@@ -1,4 +1,4 @@
-// The builder, the engine and execution contexts of TensorRT, with device memory of cgtree's.
+// The builder, the engine and execution contexts of TensorRT, with device memory from cgtree.
 #include "integrations/tensorrt/tensorrt_model.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 namespace cgtree_tensorrt {
 namespace {
 
-constexpr const char* kLibrary = "libnvinfer.so.";  // and the major version
+constexpr const char* kLibrary = "libnvinfer.so.";  // followed by the major version
 
 // Errors and warnings go to standard error, and the last error into exceptions. Thread safety: any
 // thread.
@@ -53,8 +53,8 @@ class Logger : public nvinfer1::ILogger {
   std::string last_error_;
 };
 
-// All device memory that TensorRT allocates, so that it is known which ranges its work may use.
-// Thread safety: any thread.
+// All device memory that TensorRT allocates, to know the ranges that its work may use. Thread
+// safety: any thread.
 class Memory : public nvinfer1::IGpuAsyncAllocator {
  public:
   explicit Memory(cgtree::Device device) : device_(device) {}
@@ -96,14 +96,14 @@ class Memory : public nvinfer1::IGpuAsyncAllocator {
   std::map<const void*, std::size_t> live_;
 };
 
-// An object of TensorRT's, which it has a public destructor for.
+// An object of TensorRT with a public destructor.
 template <typename Object>
 std::unique_ptr<Object> expect(Object* object, Logger& logger, const char* what) {
   if (object == nullptr) logger.fail(std::string("TensorRT could not make ") + what);
   return std::unique_ptr<Object>(object);
 }
 
-// Loaded when it is needed, so that the program says what is missing.
+// Loads a library on demand, so that the program can name the missing file.
 void* load(const std::string& file) {
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
@@ -146,7 +146,7 @@ class TensorRtExecution : public Execution {
       : context_(expect(engine.createExecutionContext(
                             nvinfer1::ExecutionContextAllocationStrategy::kUSER_MANAGED),
                         logger, "an execution context")) {
-    // All executions of a worker have one scratch memory: its work is in the order of one stream.
+    // All executions of a worker share one scratch memory: its work is in the order of one stream.
     context_->setDeviceMemoryV2(buffers.scratch, engine.getDeviceMemorySizeForProfileV2(profile));
     if (!context_->setOptimizationProfileAsync(profile,
                                                static_cast<cudaStream_t>(stream.native())) ||
@@ -183,7 +183,7 @@ void check(const NetworkOptions& options) {
 
 }  // namespace
 
-// Destroyed from the last member to the first: TensorRT before the memory that it has.
+// Destroyed from the last member to the first: TensorRT before its memory.
 struct TensorRtModel::TensorRt {
   TensorRt(const NetworkOptions& options, cgtree::Device on, const std::string& file)
       : network(options),
@@ -194,7 +194,7 @@ struct TensorRtModel::TensorRt {
     make_runtime = function<void*(void*, std::int32_t)>(library, "createInferRuntime_INTERNAL");
   }
 
-  // TensorRT 11 that cannot use the driver logs an error, and returns a pointer that is neither
+  // A TensorRT 11 that cannot use the driver logs an error, and returns a pointer that is neither
   // null nor an object.
   template <typename Object>
   std::unique_ptr<Object> create(void* (*make)(void*, std::int32_t), const char* what) {
@@ -244,7 +244,7 @@ struct TensorRtModel::TensorRt {
   }
 
   const NetworkOptions network;
-  void* const library;  // stays loaded: TensorRT has threads and state of its own
+  void* const library;  // stays loaded, because TensorRT has its own threads and state
   void* (*make_builder)(void* logger, std::int32_t version) = nullptr;
   void* (*make_runtime)(void* logger, std::int32_t version) = nullptr;
   Logger logger;

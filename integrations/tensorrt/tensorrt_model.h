@@ -13,7 +13,7 @@
 
 namespace cgtree_tensorrt {
 
-// TensorRT is missing, is another version than the program was compiled for, or has refused a call.
+// TensorRT is missing, has another version than the program was compiled for, or refused a call.
 class TensorRtError : public cgtree::Error {
  public:
   explicit TensorRtError(std::string_view message,

@@ -1,4 +1,4 @@
-// The three ways of a worker to enqueue a network: as it is, as a graph of its own, on cgtree.
+// The three ways in which a worker enqueues a network: directly, as its own graph, on cgtree.
 #include "integrations/tensorrt/worker.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string_view to_string(Mode mode) noexcept {
   return kNames[static_cast<std::size_t>(mode)];
 }
 
-// Buffers on the device, and pinned ones that requests are copied through.
+// Buffers on the device, and pinned ones for the copies of requests.
 struct Worker::Memory {
   Memory(const Model& model, cgtree::Device on) : device(on) {
     const Shape shape = model.largest();
@@ -105,9 +105,9 @@ class Worker::Bare : public Launcher {
   std::map<int, std::unique_ptr<Execution>> executions_;
 };
 
-// The way of TensorRT's samples: enqueue once, so that the shape is known to the execution, capture
-// the next time, launch the graph from then on. Nothing is dropped, and what cannot be captured
-// runs without a graph.
+// The way of TensorRT's samples: enqueue once, so that the execution knows the shape, capture the
+// next time, and launch the graph from then on. Graphs are never dropped, and work that cannot be
+// captured runs without a graph.
 class Worker::Graphs : public Launcher {
  public:
   Graphs(Model& model, const Buffers& buffers, cgtree::StreamRef stream)
@@ -171,9 +171,9 @@ class Worker::Graphs : public Launcher {
   std::uint64_t replays_ = 0;
 };
 
-// An execution for each shape, because a replay reads what its execution knows of the shape, and a
-// context of cgtree for the worker. The warm-up of a shape is the first enqueue, and does what must
-// not be captured.
+// An execution for each shape, because a replay reads the execution's data about the shape, and a
+// context of cgtree for the worker. The warm-up of a shape is the first enqueue, which does the
+// work that must not be captured.
 class Worker::Cgtree : public Launcher {
  public:
   Cgtree(Model& model, const Memory& memory, cgtree::StreamRef stream, const WorkerOptions& options)
@@ -225,7 +225,7 @@ class Worker::Cgtree : public Launcher {
     return *execution;
   }
 
-  // Memory that was declared and has gone takes the recordings along that use it.
+  // Declared memory that is freed drops the recordings that use it.
   void declare_memory() {
     const auto name = [](const void* address) {
       return "tensorrt " + std::to_string(reinterpret_cast<std::uintptr_t>(address));
@@ -274,7 +274,7 @@ Worker::~Worker() {
   try {
     stream_.synchronize();
   } catch (const cgtree::Error&) {
-    // serve() has thrown it, too.
+    // serve() threw it, too.
   }
 }
 

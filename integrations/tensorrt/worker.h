@@ -26,13 +26,13 @@ struct Request {
   std::vector<std::int32_t> tokens;  // batch x length
 };
 
-// What a worker has done so far.
+// The counts of a worker so far.
 struct Counts {
   std::uint64_t recordings = 0;  // graphs that were captured and instantiated
   std::uint64_t replays = 0;     // launches of a graph
   std::uint64_t evictions = 0;   // graphs that were dropped at the limit
-  std::uint64_t kept = 0;        // graphs now
-  std::uint64_t executions = 0;  // execution contexts now
+  std::uint64_t kept = 0;        // present graphs
+  std::uint64_t executions = 0;  // present execution contexts
 };
 
 struct WorkerOptions {
@@ -50,10 +50,10 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   // Computes the scores of the request, batch x classes, and waits for them. Returns the host's
-  // microseconds from the shape to the work that is enqueued: without copies and without waiting.
-  // With `is_poisoned` the memory of the device for scores is overwritten before. Throws Error if
-  // the model does not enqueue its work; CaptureError; DeviceError; OutOfMemory; InvalidArgument
-  // for a shape that is larger than the model's.
+  // microseconds from the shape to the enqueued work, without copies and waits. With `is_poisoned`
+  // the device memory for scores is overwritten before. Throws Error if the model does not enqueue
+  // its work; CaptureError; DeviceError; OutOfMemory; InvalidArgument for a shape larger than the
+  // model's.
   double serve(const Request& request, std::span<float> scores, bool is_poisoned = false);
 
   Counts counts() const;

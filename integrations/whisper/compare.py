@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Runs whisper-bench and whisper-cli as they are with CUDA graphs, without graphs, and on cgtree, and
-writes one JSON.
+"""Runs whisper-bench and whisper-cli unchanged with CUDA graphs, without graphs, and on cgtree, and writes one JSON.
 
 usage: compare.py --bin DIR --model FILE --out FILE [OPTION...]
 
@@ -23,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "common"
 
 import modes  # noqa: E402
 
-RATE = 16000  # samples per second, as the program wants them
+RATE = 16000  # samples per second, as the program expects
 TIMING = re.compile(r"(\w+) time =\s*([0-9.]+) ms\s*/\s*(\d+) runs")
 
 
@@ -67,7 +66,7 @@ def main():
     options.out.parent.mkdir(parents=True, exist_ok=True)
     sound = options.out.with_suffix(".wav")
     write_sound(sound, options.seconds, options.seed)
-    # No second try at another temperature, no timestamps and no text of the window before.
+    # No second try at another temperature, no timestamps, and no text of the previous window.
     cli = [options.bin / "whisper-cli", "-m", options.model, "-f", sound, "-l", "en", "-nf", "-nt", "-mc", 0,
            *options.arguments]
     programs = {

@@ -28,7 +28,7 @@ class Writer:
         self.random = numpy.random.default_rng(seed)
 
     def tensor(self, name, values, type=FLOAT32):
-        """Writes an array, with its last dimension first, as ggml has it."""
+        """Writes an array, with its last dimension first, as ggml expects."""
         values = values.astype(numpy.float16 if type == FLOAT16 else numpy.float32)
         self.file.write(struct.pack("<3i", values.ndim, len(name), type))
         self.file.write(struct.pack(f"<{values.ndim}i", *reversed(values.shape)))
@@ -39,7 +39,7 @@ class Writer:
         return self.random.standard_normal(shape, dtype=numpy.float32) * numpy.float32(deviation)
 
     def matrix(self, name, *shape, gain=1.0):
-        """Random weights that keep the power of what they multiply, times the square of `gain`."""
+        """Random weights that multiply the power of their input by the square of `gain`."""
         inputs = numpy.prod(shape[1:])
         self.tensor(f"{name}.weight", self.numbers(*shape, deviation=gain * inputs**-0.5), FLOAT16)
 
@@ -89,8 +89,8 @@ def write(vocabulary, file, seed):
         for i in range(sizes["audio_layers"]):
             writer.layer(f"encoder.blocks.{i}", audio, is_decoder=False)
         writer.norm("encoder.ln_post", audio)
-        # Positions weigh more than tokens, which would follow themselves for ever: the last layer is
-        # the first one, transposed.
+        # Positions weigh more than tokens, which would repeat themselves forever: the last layer is the first one,
+        # transposed.
         writer.tensor("decoder.positional_embedding",
                       writer.numbers(sizes["text_context"], text, deviation=1))
         writer.tensor("decoder.token_embedding.weight",

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds whisper.cpp with cgtree, runs its programs in three modes, and writes what they cost.
+# Builds whisper.cpp with cgtree, runs its programs in three modes, and writes the costs.
 #
 # usage: integrations/whisper/run.sh CHECKOUT [--out DIR] [--arch N] [--size NAME] [--build_only]
 #
-# CHECKOUT is whisper.cpp's source, which stays as it is. In DIR (build/whisper) are left a copy of it,
-# the build, a model of random weights of the size NAME (small), and compare.json. Needs Python with
-# NumPy. Exits with 1 if the modes do not agree on the text.
+# CHECKOUT is whisper.cpp's source, which is not changed. DIR (build/whisper) gets a copy of it, the
+# build, a model of random weights of the size NAME (small), and compare.json. Needs Python with NumPy.
+# Exits with 1 if the modes do not agree on the text.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -26,7 +26,7 @@ done
 [[ -d $checkout ]] || { usage >&2 && exit 2; }
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 
-# A copy that is there is kept, so that a second run does not compile it again.
+# An existing copy is kept, so that a second run does not compile it again.
 [[ -d $out/whisper ]] || cp -r "$checkout" "$out/whisper"
 "$here/../ggml/apply.py" "$out/whisper/ggml"
 

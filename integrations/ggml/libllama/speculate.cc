@@ -1,6 +1,6 @@
-// Speculative decoding with libllama, a target and a draft model, as llama-server does it with
-// --spec-type draft-simple: greedy, one sequence. Counts what ggml logs on CUDA graphs: "warmup
-// complete" and "warmup reset" (llama.cpp#28652).
+// Speculative decoding with libllama, a target and a draft model, as in llama-server with
+// --spec-type draft-simple: greedy, one sequence. Counts ggml's log lines about CUDA graphs:
+// "warmup complete" and "warmup reset" (llama.cpp#28652).
 //
 // usage: speculate MODEL DRAFT|none [--tokens N] [--draft_max N] [--vary 0|1] [--gpu 0|1] [--seed
 // N] [--prompt N]

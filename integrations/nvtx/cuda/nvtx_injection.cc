@@ -1,9 +1,9 @@
 // libcgtree_nvtx.so: ranges of NVTX become scopes of cgtree (docs/scopes.md).
 //
-// NVTX loads the library that NVTX_INJECTION64_PATH names, and tells it of ranges. This one hands
-// those of threads (push and pop, of all domains) to the cgtree in the process, which may be linked
-// statically or be part of a Python extension: cgtree connects itself. A profiler that is to see
-// ranges is such a library, too, and there is one of them in a process.
+// NVTX loads the library that NVTX_INJECTION64_PATH names, and tells it of ranges. This library
+// passes ranges of threads (push and pop, of all domains) to the cgtree in the process, which may
+// be linked statically or be part of a Python extension: cgtree connects itself. A profiler that
+// shows ranges is also an injected library, and a process has only one.
 #include <nvtx3/nvToolsExt.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 using Open = std::uint64_t (*)(const char* name, std::size_t bytes);
 using Close = void (*)(std::uint64_t scope);
 
-// The cgtree that has connected last: a process may have one in a program and one in Python.
+// The cgtree that connected last: a process may have one in a program and one in Python.
 struct Cgtree {
   Open open;
   Close close;
@@ -29,9 +29,9 @@ std::atomic<const Cgtree*> g_cgtree{nullptr};
 struct Range {
   nvtxDomainHandle_t domain;
   std::uint64_t scope;
-  Close close;  // of the cgtree that has opened the scope; null: there was none
+  Close close;  // of the cgtree that opened the scope; null: no cgtree had connected
 };
-thread_local std::vector<Range> t_ranges;  // that are open
+thread_local std::vector<Range> t_ranges;  // open ranges
 
 // Returns the depth of the range in its domain.
 int push(nvtxDomainHandle_t domain, std::string_view name) {
@@ -59,7 +59,7 @@ int pop(nvtxDomainHandle_t domain) {
       if (one.domain == domain) ++depth;
     return depth;
   }
-  return -1;  // none is open
+  return -1;  // no range is open
 }
 
 std::string utf8(const wchar_t* text) {
@@ -125,8 +125,8 @@ int NVTX_API pop_of_domain(nvtxDomainHandle_t domain) {
   return pop(domain);
 }
 
-// Domains and registered names live as long as the process. That of cgtree itself gets no domain:
-// its ranges are of calls, and are no scopes.
+// Domains and registered names live as long as the process. cgtree's own domain is not passed on:
+// its ranges are calls, not scopes.
 nvtxDomainHandle_t NVTX_API create_domain(const char* name) {
   if (view(name) == "cgtree") return nullptr;
   return reinterpret_cast<nvtxDomainHandle_t>(new char);
@@ -141,7 +141,7 @@ nvtxStringHandle_t NVTX_API name_string_wide(nvtxDomainHandle_t, const wchar_t* 
   return reinterpret_cast<nvtxStringHandle_t>(new std::string(utf8(text)));
 }
 
-// A Table has the places for the functions of a module.
+// A Table is the list of places for the functions of a module.
 class Table {
  public:
   Table(const NvtxExportTableCallbacks& callbacks, NvtxCallbackModule module) {
