@@ -1,8 +1,8 @@
-// What does an allocation cost the host, in the pool and in its peers, and what a checkpoint?
+// Host cost of an allocation, in the pool and in its peers, and of a checkpoint.
 //
-// The pool's segments have made-up addresses, so no driver call is in its numbers; those of peers
-// are of a warmed-up state, in which they call the driver only because they are made so. Statistics
-// are on, as they always are.
+// The pool's segments have made-up addresses, so its numbers include no driver call; those of peers
+// are of a warmed-up state, in which they call the driver only by design. Statistics are on, as
+// they always are.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -46,8 +46,8 @@ class PoolMemory {
   Pool pool_{source_};
 };
 
-// What threads that share a stream have: an eager pool, in which they keep blocks once they have
-// waited for each other.
+// The memory of threads that share a stream: an eager pool, in which they keep blocks once they
+// have waited for each other.
 class EagerMemory {
  public:
   void* allocate(std::size_t bytes) { return allocator_.allocate(bytes, kStream); }
@@ -83,7 +83,7 @@ class LockedBinsMemory {
   std::size_t bytes_ = 0;
 };
 
-// A pool of 100 live blocks, as a graph's is, beside 10,000 live ones in an eager pool.
+// A pool of 100 live blocks, as a graph's is, beside an eager pool with 10,000 live ones.
 class CheckpointRow {
  public:
   enum class Timed { kCheckpoint, kRestore };
@@ -118,7 +118,7 @@ class CheckpointRow {
   Timed timed_;
 };
 
-// Captures 64 small nodes again and again, each with an allocation in a pool of the capture's own.
+// Captures 64 small nodes repeatedly, each with an allocation in the capture's own pool.
 class CapturingThread {
  public:
   explicit CapturingThread(Device device)
@@ -150,7 +150,7 @@ class CapturingThread {
   std::jthread thread_;
 };
 
-// Single pairs, each timed: the tail is what matters. Includes reading the clock once.
+// Single pairs, each timed, because the tail matters. The time includes one reading of the clock.
 struct PairsBesideACapture {
   Device device;
   bool captures;

@@ -1,10 +1,10 @@
-// What does the audit cost a recording?
+// Cost of the audit for a recording.
 //
 // BM_Raw: a capture of so many kernels, made executable and launched, as by hand. BM_Read: the
-// same, and each node is read. BM_Audited: the same, and what is read is attributed. BM_Context: a
-// call that records, through a context, which audits while the device works; the counter
-// audit_percent is what that takes of the host, beside the rest. In each of them a third of the
-// kernels' addresses are one input, and the others are in an arena of which the audit knows.
+// same, and each node is read. BM_Audited: the same, and the addresses in the nodes are attributed.
+// BM_Context: a call that records, through a context, which audits while the device works; the
+// counter audit_percent is the host time of the audit relative to the rest. In each of them a third
+// of the kernels' addresses are one input, and the others are in an arena that the audit knows.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -78,13 +78,13 @@ void by_hand(benchmark::State& state, Device device, int kernels, Part part) {
   HostTime(state, stream, kBatches).measure([&] { step.record(stream, part); });
 }
 
-// Returns what the audit of the context's only recording took.
+// Returns the time of the audit of the context's only recording.
 double microseconds_of_audit(const Context& context) {
   const auto snapshot = nlohmann::json::parse(snapshot_json(context));
   return snapshot.at("nodes").at(0).at("audit_us").get<double>();
 }
 
-// Each sample is the second call with a new key; the first one is a warm-up, and is not timed.
+// Each sample is the second call with a new key; the first call is a warm-up, and is not timed.
 void through_context(benchmark::State& state, Device device, int kernels) {
   Context context(device);
   const auto f =

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures how much of what frameworks' kernels refer to the audit of a recording attributes.
+"""Measures the share of addresses in frameworks' kernels that the audit of a recording attributes.
 
 usage: audit_libraries.py [--device=auto] [--json=FILE] [--torch-allocator=pool|cgtree]
 
-Each step is warmed up, recorded and replayed in a context of its own. Then the snapshot's audit is
-summed up: addresses by whose memory they are, the share that is not foreign, and what is foreign or
-unseen. All arrays are static inputs, but where the step's name says otherwise. benchmarks/libraries
-is the same in C++. A framework that is absent is a row with "missing".
+Each step is warmed up, recorded and replayed in a separate context. Then the snapshot's audit is
+summed up: addresses by owner of the memory, the share that is not foreign, and the foreign or
+unseen rest. All arrays are static inputs, unless the step's name says otherwise.
+benchmarks/libraries is the same in C++. A framework that is absent is a row with "missing".
 
 With --torch-allocator=cgtree, cgtree is the allocator of PyTorch for the whole process; otherwise
-steps allocate from a pool of PyTorch's over cgtree's memory.
+steps allocate from a pool of PyTorch over cgtree's memory.
 """
 
 import argparse
@@ -45,7 +45,8 @@ Step = collections.namedtuple("Step", "library name run arrays declared", defaul
 
 
 def share_of(snapshot):
-    """Returns the audits of all recordings, summed up as benchmarks/support/audit_share.h says."""
+    """Returns the audits of all recordings, summed up as described in
+    benchmarks/support/audit_share.h."""
     by_owner, foreign, unseen = collections.Counter(), collections.Counter(), collections.Counter()
     for node in snapshot["nodes"]:
         audit = node["audit"]

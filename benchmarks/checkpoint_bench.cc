@@ -1,11 +1,11 @@
-// Do contexts live through a suspended GPU: cuCheckpointProcessCheckpoint() and Restore()?
+// Tests whether contexts survive a suspended GPU: cuCheckpointProcessCheckpoint() and Restore().
 //
-// For each kind of context a process of its own records, replays, enqueues replays whose end it
-// does not wait for, and says that it is ready. This process has the driver lock it, bring its
-// device memory to the host, bring that back and unlock it, and measures both. Then the other one
-// compares, bit for bit: outputs that it has held, the replays that were in flight, new replays of
-// the same inputs, and of new ones; and counts what was recorded anew, which is to be nothing.
-// Prints JSON; exits with 1 if anything differs. Needs a GPU and a driver of 12.8 or later.
+// For each kind of context a separate process records, replays, enqueues replays without waiting
+// for their end, and reports that it is ready. This process has the driver lock it, move its device
+// memory to the host, move it back and unlock it, and measures both. Then the other process
+// compares, bit for bit: held outputs, the replays that were in flight, new replays of the same
+// inputs, and of new ones; and counts new recordings, which must be zero. Prints JSON; exits with 1
+// if anything differs. Needs a GPU and a driver of 12.8 or later.
 //
 //   checkpoint_bench [--json=FILE]
 #include <dlfcn.h>
@@ -58,8 +58,8 @@ ContextOptions options_of(const std::string& kind) {
   return options;
 }
 
-// A Serving is what the process that is suspended has: a function with an input that is copied, one
-// that stays where it is and one that is copied back, and what replays of it gave before.
+// A Serving is the state of the suspended process: a function with a copied input, a static input
+// and an input that is copied back, and the earlier results of replays.
 class Serving {
  public:
   explicit Serving(const std::string& kind)
@@ -85,18 +85,18 @@ class Serving {
     for (const Tensor& input : inputs_)
       before_.push_back(replay(input));
     held_ = step_(inputs_[1], weights_, tensor(before_state_));
-    (void)step_(inputs_[2], weights_, tensor(before_state_));  // a recording beside what is held
+    (void)step_(inputs_[2], weights_, tensor(before_state_));  // while an output is held
     context_.synchronize();
   }
 
-  // Enqueues replays, each of which adds to what the one before has left.
+  // Enqueues replays, each of which adds to the result of the one before.
   void begin() {
     stats_ = context_.stats();
     for (int call = 0; call < kInFlight; ++call)
       (void)step_(inputs_[0], weights_, state_);
   }
 
-  // Returns what differs from before.
+  // Returns the differences from before.
   Json compare() {
     context_.synchronize();
     Json found;
@@ -147,7 +147,7 @@ class Serving {
     of.copy_to_host(read.data(), read.size() * sizeof(float));
     return read;
   }
-  // Of the same state each time.
+  // Replays from the same state each time.
   Floats replay(const Tensor& input) {
     if (before_state_.empty()) before_state_ = values(state_);
     return values(step_(input, weights_, tensor(before_state_)));
@@ -165,7 +165,7 @@ class Serving {
   ContextStats stats_;
 };
 
-// The process that is suspended: standard input says when it goes on.
+// The suspended process: standard input tells it to continue.
 int serve(const std::string& kind) {
   Serving serving(kind);
   serving.begin();
@@ -176,22 +176,22 @@ int serve(const std::string& kind) {
   return 0;
 }
 
-// The driver has the functions, and suspends no process of this system.
+// The driver has the functions, but suspends no process on this system.
 class NotSupported : public InvalidArgument {
  public:
   using InvalidArgument::InvalidArgument;
 };
 
-// The functions of the driver, each of which takes a process and options that may be left out.
+// The functions of the driver, each of which takes a process and optional options.
 class Checkpoints {
  public:
-  // Throws InvalidArgument if there is no driver, or it has none of them.
+  // Throws InvalidArgument if there is no driver, or it lacks the functions.
   Checkpoints() : driver_(dlopen("libcuda.so.1", RTLD_NOW)) {
     const auto init = reinterpret_cast<int (*)(unsigned)>(find("cuInit"));
     if (const int code = init(0); code != 0) refuse("cuInit", code);
   }
 
-  // Returns the milliseconds that it took. Throws NotSupported, and InvalidArgument with the code.
+  // Returns the milliseconds of the call. Throws NotSupported, and InvalidArgument with the code.
   double call(const char* name, pid_t process) {
     const auto function = reinterpret_cast<int (*)(int, void*)>(find(name));
     const auto begin = Clock::now();
@@ -215,7 +215,7 @@ class Checkpoints {
   void* const driver_;
 };
 
-// A Child is this program once more, with pipes to it and from it.
+// A Child is another process of this program, with pipes to it and from it.
 class Child {
  public:
   explicit Child(const std::string& kind) {

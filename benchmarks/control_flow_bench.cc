@@ -1,10 +1,10 @@
-// What do branches and loops on the device cost, beside a host that reads which way to go?
+// Cost of branches and loops on the device, compared with a host that reads the decision.
 //
-// BM_Rounds: the device's time of a round of so many kernels. "loop": 64 rounds in one replay.
+// BM_Rounds: the device time of a round of so many kernels. "loop": 64 rounds in one replay.
 // "queued": a replay for each, enqueued ahead. "read": the host reads 4 bytes after each.
-// BM_Choice: the device's time of a choice between two ways of so many kernels. "branch": in one
-// replay. "read": the host reads 4 bytes and calls one of two functions. "both": both ways, in one
-// replay. "one": one way, without a choice.
+// BM_Choice: the device time of a choice between two bodies of so many kernels. "branch": in one
+// replay. "read": the host reads 4 bytes and calls one of two functions. "both": both bodies, in
+// one replay. "one": one body, without a choice.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ CompileOptions in_place() {
   return {.inputs = {{.is_static = true, .is_mutated = true}, {.is_static = true}}};
 }
 
-// The context, its inputs, and functions that each work on `x` where it is.
+// The context, its inputs, and functions that each change `x` in place.
 struct Bench {
   using Function = CompiledFunction<Tensor(Tensor, Tensor)>;
 

@@ -1,9 +1,9 @@
-// What do copied, strided, padded and copied-back inputs cost the device, against a graph without
-// them?
+// Device cost of copied, strided, padded and copied-back inputs, compared with a graph without
+// them.
 //
-// BM_Device rows are the time per replay of many in a row, until the last has ended: the device's
-// time if it takes longer than the host's 1 us. BM_Host rows are the host's time per call. BM_Alone
-// and BM_Row compare a copied input with one that is rebound.
+// BM_Device rows are the time per replay of many in a row, until the last has ended: the device
+// time if it exceeds the host's 1 us. BM_Host rows are the host's time per call. BM_Alone and
+// BM_Row compare a copied input with one that is rebound.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -33,7 +33,7 @@ struct Row {
   InputOptions options = {};
   std::vector<Buckets> buckets = {};
   std::int64_t columns_of =
-      0;                  // if set, rows are so long, and the input is the first 256 floats of each
+      0;                  // if set, the row length; the input is the first 256 floats of each row
   std::int64_t rows = 0;  // actual size of a padded input
 
   Shape shape() const {
@@ -127,12 +127,13 @@ void add_rows(const Options& options) {
   }
 }
 
-// How one input is brought to a graph whose kernels all read it. An input that stays is the floor.
+// The ways in which one input reaches a graph whose kernels all read it. A static input is the
+// floor.
 enum class Way { kStays, kCopied, kRebound, kChosen };
 constexpr const char* kWays[] = {"stays", "copied", "rebound", "chosen"};
 
-// What a call takes end to end, from the call until its work is done (BM_Alone), and one of many in
-// a row (BM_Row). The counter `rebound` says what was chosen.
+// Time of a call end to end, from the call until its work is done (BM_Alone), and of one of many in
+// a row (BM_Row). The counter `rebound` has the choice.
 void run_rebind(benchmark::State& state, Device device, std::int64_t bytes, int consumers, Way way,
                 bool is_alone) {
   Context context(device);
@@ -231,7 +232,7 @@ void add_baselines(const Options& options) {
   for (const int mib : {1, 16, 256}) {
     benchmark::RegisterBenchmark(fmt::format("BM_Device/memcpy_mib:{}", mib).c_str(),
                                  [=](benchmark::State& state) {
-                                   // From two places in turn, as an input that moves.
+                                   // Two addresses in turn, as of a moving input.
                                    const Row large{.device = options.device,
                                                    .inputs = 3,
                                                    .elements = std::int64_t{mib} << 18};

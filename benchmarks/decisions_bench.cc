@@ -1,10 +1,10 @@
-// How does a graph keep a decision of the host? Decode attention has as many splits as the
-// context has parts of 256 tokens, which the host decides: frozen when it was captured, frozen for
+// Ways for a graph to follow a decision of the host. Decode attention has as many splits as the
+// context has parts of 256 tokens. The host decides the number: frozen at the capture, frozen for
 // the longest context, in a key that the engine writes, or asked by a guard.
 //
-// Contexts of 128 to 32k tokens grow by one token a step, and take turns. `wrong` counts the steps
-// whose output is not that of eager execution, bit for bit. Each step ends before the next begins,
-// as a decoder's does, which needs the token.
+// Contexts of 128 to 32k tokens grow by one token a step, in turns. `wrong` counts the steps whose
+// output differs from that of eager execution in any bit. Each step ends before the next begins, as
+// in a decoder, which needs the token.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

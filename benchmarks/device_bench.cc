@@ -1,11 +1,11 @@
-// What does the boundary to the device cost: a virtual call, a query, a launch, a graph's launch?
+// Cost of the boundary to the device: a virtual call, a query, a launch, a graph's launch.
 //
 // Numbers are host time per call. BM_VirtualCall goes through DeviceAPI and does not reach the
 // device; BM_QueryStream, BM_CaptureInfo and BM_IsCapturing enqueue nothing; BM_RecordEvent and
 // BM_WaitEvent are the halves of BM_WaitForStream. BM_EmptyLaunch launches a host body that does
 // nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
 // kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library. BM_Device rows are the
-// time per launch of many in a row: what the device takes for a kernel, and for an edge.
+// time per launch of many in a row: the device time of a kernel, and of an edge.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ void do_nothing(const LaunchDims&, int) {
 }
 
 void add_functions(const Options& options) {
-  constexpr int kMany = 1024;  // such a call takes about 1 ns
+  constexpr int kMany = 1024;  // this call takes about 1 ns
   const Device device = options.device;
   add_row(
       "BM_VirtualCall", options,

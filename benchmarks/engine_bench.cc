@@ -1,10 +1,11 @@
-// What does a step of an engine cost the host through Steps, against what engines write themselves:
-// a map from shape to executable graph, with static buffers and one copy per input that moves? What
-// does a step block cost against one copy per array of host data, an eager break against the
-// launches around it, and a session after another with one recording against a recording each?
+// Host cost of an engine's step through Steps, compared with the usual code of engines: a map from
+// shape to executable graph, with static buffers and one copy per moving input. Also the cost of a
+// step block compared with one copy per array of host data, of an eager break compared with the
+// launches around it, and of alternating sessions with one recording compared with a recording
+// each.
 //
-// Host time per step as the engine sees it, the key's making included; on the cuda device without
-// the GPU's time. The map checks nothing but the shape.
+// Host time per step as the engine sees it, including making the key; on the cuda device without
+// the GPU's time. The map checks only the shape.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -27,7 +28,7 @@ namespace cgtree::benchmarks {
 namespace {
 
 constexpr std::int64_t kBytes = 4096;  // of each binding
-constexpr int kShapes = 8;             // that are recorded; steps take turns
+constexpr int kShapes = 8;             // recorded; steps alternate between them
 constexpr Batches kBatches = {.calls = 16, .until_drained = 4};
 
 std::vector<Tensor> make_memory(Device device, int count) {
@@ -48,7 +49,7 @@ std::vector<Binding> bindings_of(const std::vector<Tensor>& memory) {
 struct Row {
   Device device;
   int bindings = 0;
-  bool copied = false;  // else they stay where they are; copied ones have moved at each step
+  bool copied = false;  // otherwise at stable addresses; copied bindings move at each step
 
   // The engine's work: one kernel.
   static void forward(StreamRef stream, const Tensor& x) {
@@ -85,7 +86,7 @@ void run_steps(benchmark::State& state, const Batches& batches, const Row& row) 
   }
 }
 
-// As engines do it.
+// The usual code of engines.
 void run_map(benchmark::State& state, const Batches& batches, const Row& row) {
   const Stream stream(row.device, StreamKind::kNonBlocking);
   const std::vector<Tensor> memory[] = {make_memory(row.device, row.bindings),
@@ -113,7 +114,7 @@ void run_map(benchmark::State& state, const Batches& batches, const Row& row) {
   });
 }
 
-// Host data that changes at each step: one struct, against three arrays in pinned memory.
+// Host data that changes at each step: one struct, compared with three arrays in pinned memory.
 void run_block(benchmark::State& state, const Batches& batches, Device device, std::size_t bytes) {
   Context context(device);
   Steps steps(context, "step", {.bindings = {{.host_bytes = bytes}}});
@@ -194,7 +195,7 @@ void run_launches(benchmark::State& state, const Batches& batches, Device device
   });
 }
 
-// Sessions take turns, and each kernel uses the memory of its session.
+// Sessions alternate, and each kernel uses the memory of its session.
 enum class Sessions { kRecordingEach, kSharedExec, kPerSession };
 
 void run_sessions(benchmark::State& state, const Batches& batches, Device device, Sessions how,

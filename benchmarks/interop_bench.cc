@@ -1,9 +1,9 @@
-// What does it cost to take a tensor in and out through each protocol, and to call through C?
+// Cost of passing a tensor in and out through each protocol, and of calls through C.
 //
 // Every number is host time per operation, including the release of the last handle. Imports take
 // memory that the device knows, with an owner or a deleter; rows with a stream order the two
 // streams both ways. BM_Call is a call of a recorded step function with one kernel and one output;
-// api:c makes the same call through the C ABI, which should add 50 ns at most.
+// api:c makes the same call through the C ABI, which should add at most 50 ns.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@
 namespace cgtree::benchmarks {
 namespace {
 
-constexpr int kCalls = 256;  // per sample: what is measured may take 50 ns
+constexpr int kCalls = 256;  // per sample: the measured operation may take 50 ns
 
 template <typename Row>
 void add_row(const std::string& name, const Options& options, int calls, Row row) {
@@ -50,7 +50,7 @@ enum class Producer { kNone, kConsumers, kOther };
 constexpr std::pair<Producer, const char*> kProducers[] = {
     {Producer::kNone, "none"}, {Producer::kConsumers, "same"}, {Producer::kOther, "other"}};
 
-// Foreign memory, in all the forms in which it can come.
+// Foreign memory, in all forms of the protocols.
 struct Foreign {
   Foreign(Device device, Producer producer)
       : consumer(device), other(device), tensor(make_tensor(device)) {

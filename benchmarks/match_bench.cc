@@ -1,9 +1,8 @@
-// How does deciding what to do with a call grow: with inputs, recordings, followers and live
-// outputs?
+// Growth of the cost of a decision with inputs, recordings, followers and live outputs.
 //
-// Every number is host time per decision, without what it leads to. Recordings are made up, as
-// decide() sees no more of them than their records; live outputs are real. BM_Predict is all that a
-// steady loop asks; BM_Decide is what follows when the prediction does not fit.
+// Every number is host time per decision, without its execution. Recordings are made up, because
+// decide() reads only their records; live outputs are real. BM_Predict is the only decision of a
+// steady loop; BM_Decide follows when the prediction does not fit.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -23,11 +22,11 @@ namespace {
 
 constexpr int kDecisions = 256;  // per sample: reading the clock costs tens of ns
 
-// What a row varies; the rest stays at its default.
+// The parameters that a row varies; the others keep their defaults.
 struct Situated {
   int inputs = 1;     // static
   int siblings = 1;   // recordings of the function for the same shapes; the newest one fits
-  int followers = 1;  // functions that have followed the current node; ours came last
+  int followers = 1;  // functions that followed the current node; this one was the last
   int live = 0;       // outputs held
   bool predicted = true;
 };
@@ -95,7 +94,7 @@ class MadeUpTree {
       inputs.emplace_back(input.shape(), input.dtype(), Treatment::kStatic, input.address());
     if (!fits) inputs.back().address += 1;
     recording.inputs = std::move(inputs);
-    // Every word of the live mask is looked at, and none conflicts.
+    // Every word of the live mask is compared, and none conflicts.
     recording.conflicts.resize((memory_.slot_count() + 63) / 64, 0);
   }
 
@@ -146,7 +145,7 @@ void add_row(const Options& options, const std::string& name, const Situated& s)
 void add_rows(const Options& options) {
   for (const bool predicted : {true, false}) {
     const std::string name = predicted ? "BM_Predict" : "BM_Decide";
-    const int siblings = predicted ? 1 : 2;  // for decide(), one that does not fit comes first
+    const int siblings = predicted ? 1 : 2;  // decide() meets a misfit first
     const auto add = [&](const char* what, int count, Situated s) {
       s.predicted = predicted;
       s.siblings = std::max(s.siblings, siblings);

@@ -1,14 +1,14 @@
-// What does a process pay once: the time until its first call is done, and the device memory of its
-// executable graphs?
+// One-time costs of a process: the time until its first call is done, and the device memory of its
+// executable graphs.
 //
-// Each sample is a process of its own. BM_FirstCall/cgtree: from main() until the first call of a
-// compiled function is done; /raw: until the same kernel is, launched by hand; the counters are
-// medians of when each part was done. BM_GraphMemory: by how much the device's free memory shrinks
-// when many graphs of so many nodes are instantiated, and when each has been launched once; for
-// each node, and for each graph. The driver takes memory in pieces of 2 MiB or more, so that a row
-// needs some 10,000 nodes. BM_SharedGraphs: the same of 128 recordings of one function that differ
-// in so many of their 300 nodes, each with an executable graph of its own, or all with one; and the
-// host's time of a replay of the same recording again, and of another one.
+// Each sample is a separate process. BM_FirstCall/cgtree: from main() until the first call of a
+// compiled function is done; /raw: until the same kernel, launched by hand, is done; the counters
+// are medians of the times when each part was done. BM_GraphMemory: the decrease of the device's
+// free memory when many graphs of so many nodes are instantiated, and when each has been launched
+// once; for each node, and for each graph. The driver takes memory in pieces of 2 MiB or more, so
+// that a row needs some 10,000 nodes. BM_SharedGraphs: the same for 128 recordings of one function
+// that differ in so many of their 300 nodes, with an executable graph each, or all with one; and
+// the host time of a replay of the same recording again, and of another one.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -40,7 +40,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Numbers = std::map<std::string, double>;
 
-// Starts this program once more for one sample.
+// Starts this program again for one sample.
 Numbers run_child(const std::string& arguments) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const testing::ProgramRun outcome =
@@ -52,7 +52,7 @@ Numbers run_child(const std::string& arguments) {
   return nlohmann::json::parse(outcome.output.substr(begin)).get<Numbers>();
 }
 
-// Notes the microseconds since main() at which parts were done.
+// Notes the times since main() at which parts were done, in microseconds.
 class Parts {
  public:
   explicit Parts(Clock::time_point begin) : begin_(begin) {}
@@ -104,7 +104,7 @@ double free_bytes(Device device) {
   return bytes == nullptr ? 0 : static_cast<double>(*bytes);
 }
 
-// A node of a kind, on memory of 4 KiB.
+// Adds a node of a kind, on memory of 4 KiB.
 void add_node(const std::string& kind, StreamRef stream, const Tensor& memory) {
   float* const x = memory.data<float>();
   GraphAPI& graphs = stream.graphs();
@@ -153,7 +153,7 @@ Numbers graph_memory(Device device, const std::string& kind, int nodes, int coun
     check(graphs.launch(exec.handle(), stream.ref().handle()), "launch");
   };
   std::vector<GraphExec> execs;
-  execs.emplace_back(graphs, graph);  // what the first one takes for all is not counted
+  execs.emplace_back(graphs, graph);  // excludes memory that the first graph takes for all
   launch(execs.back());
   stream.synchronize();
   const double before = free_bytes(device);
@@ -244,7 +244,7 @@ int run_as_child(Clock::time_point begin, const std::vector<std::string>& argume
 void time_processes(benchmark::State& state, Device device, const std::string& what) {
   const std::string arguments = fmt::format("{} {}", what, to_string(device));
   std::map<std::string, std::vector<double>> samples;
-  static_cast<void>(run_child(arguments));  // the files are in the system's cache
+  static_cast<void>(run_child(arguments));  // brings the files into the system's cache
   for (auto _ : state) {
     for (const auto& [part, us] : run_child(arguments))
       samples[part].push_back(us);

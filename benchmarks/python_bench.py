@@ -1,10 +1,11 @@
-"""What Python adds: a DLPack capsule, a CUDA array interface, and a replay against a bare launch.
+"""Added costs of Python: a DLPack capsule, a CUDA array interface, and a replay compared with a
+bare launch.
 
 usage: python_bench.py [--device=auto] [--repeats=21] [--calls=2000] [--json=FILE]
 
 Times are of the host, in microseconds, per call: the median of --repeats samples of --calls calls,
 and the least sample. The bare launch is cuGraphLaunch of a graph with one memset node through
-ctypes, less what ctypes takes for a call that does nothing.
+ctypes, less the time of ctypes for a call that does nothing.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def measure(function, repeats, calls, settle=lambda: None):
 
 
 class Driver:
-    """A graph with one node, launched through the driver alone."""
+    """A graph with one node, launched by the driver directly."""
 
     def __init__(self, stream, address):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -65,7 +66,7 @@ class Driver:
         return lambda: launch(exec_, stream)
 
     def nothing(self):
-        """As expensive for ctypes as the launch: two pointers, and next to no work."""
+        """A call as expensive for ctypes as the launch: two pointers, and almost no work."""
         version, exec_ = ctypes.c_int(), ctypes.c_void_p()
         call, place = self.cuda.cuDriverGetVersion, ctypes.byref(version)
         return lambda: call(place, exec_)

@@ -1,8 +1,7 @@
-// What does a step with many small all-reduces cost: enqueued eagerly, as a graph in which NCCL
-// orders what is mixed with it, and as one in which it need not; and replayed by a context, alone
-// and in a group?
+// Cost of a step with many small all-reduces: enqueued eagerly, as a graph in which NCCL orders
+// mixed uses, and as a graph in which it need not; and replayed by a context, alone and in a group.
 //
-// Two devices of one process, and four where there are as many, a thread for each; the times are
+// Two devices of one process, and four if there are as many, with a thread for each; the times are
 // rank 0's. A step is 32 times four small kernels and an all-reduce of 8 KiB. Before 2.29.2, NCCL
 // reads from the environment whether graphs are mixed, once: run the program a second time with
 // NCCL_GRAPH_MIXING_SUPPORT=1, and take the rows with mixing from there.
@@ -32,13 +31,13 @@ namespace cgtree::benchmarks {
 namespace {
 
 constexpr int kReduces = 32;
-constexpr int kKernels = 4;             // before each
+constexpr int kKernels = 4;             // before each all-reduce
 constexpr std::int64_t kFloats = 2048;  // of an all-reduce
 // The same in all rows: NCCL has kernels for sums, in which other reductions take 2 us longer.
 constexpr Reduction kReduction = Reduction::kSum;
 constexpr Batches kBatches = {.calls = 1, .until_drained = 4};  // the queue has room for 1024
 
-// What the thread of a rank has.
+// The objects of a rank's thread.
 struct Rank {
   Rank(std::unique_ptr<Collectives> own, std::unique_ptr<Group> own_group)
       : collectives(std::move(own)),
@@ -129,7 +128,7 @@ StepOf context_in_group(const Rank& rank) {
   return replay(rank, rank.group);
 }
 
-// Runs the other ranks beside measure(), as many steps as that makes.
+// Runs the other ranks beside measure(), for as many steps as that makes.
 void run(Device device, int ranks, bool mixing, MakeStep make_step,
          const std::function<void(StreamRef, const StepOf&)>& measure) {
   std::vector<std::unique_ptr<Collectives>> ends = make_collectives(device, ranks, mixing);

@@ -1,9 +1,10 @@
-// Do the ranks of a group stay together whatever fails on one of them?
+// Tests that the ranks of a group stay together after any failure of one of them.
 //
-// Each rank, a thread with a device of its own, decodes: a step of a few kernels and an all-reduce,
-// whose batch varies. At random steps one rank lacks memory, cannot capture, throws, is slow, or
-// exceeds the limit of time. The program compares what each rank says of each step, and each value
-// with its model, and ends with a rank that dies. Exit code 0: no step differed, and none hung.
+// Each rank, a thread with a separate device, decodes: a step of a few kernels and an all-reduce,
+// whose batch varies. At random steps a rank lacks memory, cannot capture, throws, is slow, or
+// exceeds the time limit. The program compares the outcomes of each step on all ranks, and each
+// value with its model, and ends with a rank that dies. Exit code 0: no step differed, and none
+// hung.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -54,17 +55,17 @@ struct SoakOptions {
   std::string commit;
 };
 
-// What all ranks share.
+// State that all ranks share.
 struct Soak {
   SoakOptions options;
   Device device;
   std::vector<std::unique_ptr<Collectives>> ends;
   std::vector<std::unique_ptr<Group>> groups;
-  std::vector<std::string> told;           // by rank: what each step did, a word each
-  std::vector<std::string> death;          // by rank: what the end of another rank came to
+  std::vector<std::string> told;           // by rank: the outcome of each step, one word each
+  std::vector<std::string> death;          // by rank: the result of another rank's death
   std::vector<double> seconds_until_told;  // by rank
   std::atomic<int> wrong_values{0};
-  std::array<std::atomic<int>, 5> faults{};  // that have happened, by Fault
+  std::array<std::atomic<int>, 5> faults{};  // faults so far, by Fault
 };
 
 std::string word_of(const std::optional<CallOutcome>& outcome) {
@@ -85,7 +86,7 @@ class SoakedRank {
         stream_(collectives_->device()) {}
 
   void run() {
-    // Contexts come and go: each has limits of its own, and begins with nothing.
+    // Contexts are replaced: each has different limits, and begins without recordings.
     constexpr int kStepsOfContext = 250;
     for (int step = 0; step < soak_.options.steps; step += kStepsOfContext)
       run_context(std::min(kStepsOfContext, soak_.options.steps - step));
@@ -115,7 +116,7 @@ class SoakedRank {
       Tensor y = empty(x.shape(), DType::kFloat32);
       copy(y, x, stream);
       const Tensor scratch = empty({1}, DType::kFloat32);
-      for (int i = 0; i < 2 * (rank_ + 1); ++i)  // graphs of other sizes
+      for (int i = 0; i < 2 * (rank_ + 1); ++i)  // graphs of different sizes
         launch_trivial_kernel(stream, scratch.data<float>());
       const bool captures = stream.is_capturing();
       if (fault_ == Fault::kSlow) std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -175,7 +176,7 @@ class SoakedRank {
     }
   }
 
-  // The last rank dies, and the others get to know it in the next call that is no replay.
+  // The last rank dies, and the others learn of it in the next call that is not a replay.
   void die() {
     std::optional<Context> context;
     ContextOptions options;

@@ -1,15 +1,15 @@
-// What does it cost to record, beside the same work by hand?
+// Cost of recording, compared with the same work by hand.
 //
-// BM_TwoCalls: the first two calls of a function with a new key, that is warming up, recording and
-// the first launch, until the device is done. /raw: the same kernels by hand, run once, captured,
-// instantiated and launched. /arena: the step function takes one allocation and launches on its
-// elements, as the work by hand does; /tensors: one allocation for each kernel. BM_SecondCall: the
-// second of the two calls alone, and by hand all but the first run.
+// BM_TwoCalls: the first two calls of a function with a new key: warming up, recording and the
+// first launch, until the device is done. /raw: the same kernels by hand, run once, captured,
+// instantiated and launched. /arena: the step function makes one allocation and launches on its
+// elements, as the work by hand does; /tensors: one allocation for each kernel. BM_SecondCall: only
+// the second of the two calls, and by hand all except the first run.
 //
 // BM_Instantiate: `graphs` captures of so many kernels and their executable graphs, on so many
 // threads: with 0 others each graph is instantiated before the next is captured, with 1 other
-// thread that thread instantiates while the next graph is captured, with n others n threads take
-// turns. BM_Capture is the captures alone.
+// thread that thread instantiates while the next graph is captured, with n others n threads
+// alternate. BM_Capture is only the captures.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -109,14 +109,14 @@ void through_context(benchmark::State& state, Device device, int kernels, StepKi
     state.SkipWithError("a call was not recorded");
 }
 
-// Instantiators are threads that make graphs executable as they come in.
+// Instantiators are threads that make graphs executable in the order of arrival.
 class Instantiators {
  public:
   Instantiators(GraphAPI& graphs, int threads) : graphs_(graphs) {
     for (int i = 0; i < threads; ++i)
       threads_.emplace_back([this] { run(); });
   }
-  // Returns the executable graphs of all that was added.
+  // Returns the executable graphs of all added graphs.
   std::vector<GraphExec> finish() {
     {
       const std::lock_guard lock(mutex_);
@@ -167,7 +167,7 @@ void instantiate(benchmark::State& state, Device device, int graphs, int kernels
   const Tensor arena = empty({1024}, DType::kFloat32, device);
   std::vector<double> samples;
   for (auto _ : state) {
-    std::deque<Graph> captured;  // what was added stays where it is
+    std::deque<Graph> captured;  // elements keep their addresses
     const auto begin = std::chrono::steady_clock::now();
     Instantiators instantiators(stream.ref().graphs(), std::max(others, 0));
     for (int i = 0; i < graphs; ++i) {

@@ -1,9 +1,9 @@
-// What does a whole cgtree call cost the host, against a bare graph launch?
+// Host cost of a whole cgtree call, compared with a bare graph launch.
 //
 // Every number is host time per call as the caller sees it: the checks of inputs, the decision, the
 // launch, the handle of the output and its release. On the cuda device it does not include the
-// GPU's time. The host device has no GPU, so there it includes the work itself. `above_us` is what
-// a call takes more than the bare launch of a graph of as many kernels, in turn with it.
+// GPU's time. The host device has no GPU, so its time includes the work itself. `above_us` is the
+// excess of a call over the bare launch of a graph of as many kernels, measured alternately.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -192,7 +192,7 @@ std::vector<InputOptions> options_of(int count, const InputOptions& each) {
   return std::vector<InputOptions>(static_cast<std::size_t>(count), each);
 }
 
-// As BM_Call/copied:0, called from a stream of the caller's own.
+// As BM_Call/copied:0, called from a stream of the caller.
 void run_on_callers_stream(benchmark::State& state, const Batches& batches, Device device) {
   Context context(device);
   const CompiledFunction step =
@@ -205,8 +205,8 @@ void run_on_callers_stream(benchmark::State& state, const Batches& batches, Devi
   measure_replays(state, batches, context, stream, 1, [&] { (void)step(none); });
 }
 
-// Inputs that the function writes in place, beside inputs that are copied: no two of them may share
-// memory, which each replay proves anew.
+// Inputs that the function writes in place, beside copied inputs: no two of them may share memory,
+// which each replay checks again.
 void run_with_mutated_statics(benchmark::State& state, const Batches& batches, Device device,
                               int mutated, int copied) {
   Context context(device);
@@ -222,8 +222,8 @@ void run_with_mutated_statics(benchmark::State& state, const Batches& batches, D
                   [&] { (void)step(given); });
 }
 
-// Two recordings of one function are replayed in the order A A B B, so that what followed last time
-// never follows again.
+// Two recordings of one function are replayed in the order A A B B, so that the last follower is
+// never the next one.
 void run_mispredicted(benchmark::State& state, const Batches& batches, Device device, int inputs) {
   Context context(device);
   std::vector<InputOptions> options = options_of(inputs, {.is_static = true});
@@ -254,7 +254,7 @@ void run_with_guards(benchmark::State& state, const Batches& batches, Device dev
   measure_replays(state, batches, context, context.stream(), 1, [&] { (void)step(none); });
 }
 
-// Static inputs that another library has lent, with its stream.
+// Static inputs lent by another library, with its stream.
 void run_with_imported(benchmark::State& state, const Batches& batches, Device device, int inputs) {
   Context context(device);
   const CompiledFunction step =
@@ -313,7 +313,7 @@ void run_with_kept(benchmark::State& state, const Batches& batches, Device devic
   measure_replays(state, batches, context, context.stream(), outputs + 1, keep);
 }
 
-// The bound where many inputs are proved at once: a comparison of their tensors.
+// A lower bound for checking many inputs at once: a comparison of their tensors.
 void run_bare_compare(benchmark::State& state, const Batches& batches, Device device, int inputs) {
   const Stream stream(device);
   const std::vector<Tensor> given = make_inputs(device, inputs), same = given;
@@ -325,7 +325,7 @@ void run_bare_compare(benchmark::State& state, const Batches& batches, Device de
   });
 }
 
-// The bound of outputs: each has a count of its own, which its release changes.
+// A lower bound for outputs: each has a reference count, which its release changes.
 void run_bare_releases(benchmark::State& state, const Batches& batches, Device device,
                        int outputs) {
   struct alignas(64) Count {
@@ -341,7 +341,8 @@ void run_bare_releases(benchmark::State& state, const Batches& batches, Device d
   });
 }
 
-// What cannot be less: a launch behind the stream of a library, and the library's behind it.
+// A lower bound for imported inputs: a launch ordered after the stream of a library, and the
+// library's after it.
 void run_bare_order(benchmark::State& state, const Batches& batches, Device device) {
   const KernelChain graph(device, 1);
   const Stream producer(device);
@@ -360,8 +361,8 @@ void run_bare_order(benchmark::State& state, const Batches& batches, Device devi
           [&] { graph.launch(); });
 }
 
-// What cannot be less either, if inputs have moved: the driver is told `count` words of a root node
-// anew, and the graph is launched.
+// A lower bound for moved inputs: a patch of `count` words of a root node, and the launch of the
+// graph.
 void run_bare_patch(benchmark::State& state, const Batches& batches, Device device,
                     std::size_t count) {
   const Stream stream(device);
@@ -508,7 +509,7 @@ void add_chain(const Options& options) {
           });
 }
 
-// The same without cgtree: copies each input to where the graph reads it, and launches.
+// The same without cgtree: copies each input to the graph's address, and launches.
 void run_by_hand(benchmark::State& state, const Batches& batches, Device device, int copied) {
   const KernelChain graph(device, 1);
   const std::vector<Tensor> inputs = make_inputs(device, copied);

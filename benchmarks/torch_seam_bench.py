@@ -1,11 +1,11 @@
-"""What a call of a compiled PyTorch model costs the host: cgtree, PyTorch's graph trees, and Dynamo alone.
+"""Host cost of a call of a compiled PyTorch model: cgtree, PyTorch's graph trees, and Dynamo alone.
 
 usage: torch_seam_bench.py [--device=cuda] [--repeats=15] [--calls=200] [--kinds=a,b] [--rows=a,b]
                            [--json=FILE] [--no-work]
 
-Models have 50 and 350 parameters; inference without gradients, the same with a position that counts up and
-says where a row of a buffer is written, and a training step (forward, backward, and an SGD step with gradients
-kept). Rows, each in the same process and of the same model:
+Models have 50 and 350 parameters; inference without gradients, the same with a position that counts up and selects the
+written row of a buffer, and a training step (forward, backward, and an SGD step with gradients kept). Rows, each in the
+same process and of the same model:
 
     eager            as it is
     bare graph       torch.cuda.CUDAGraph of the model, replayed: what its launch takes
@@ -14,10 +14,10 @@ kept). Rows, each in the same process and of the same model:
     cgtree inductor  cgtree.torch.compile(kernels="inductor")
     graph trees      torch.compile(mode="reduce-overhead")
 
-Times are of the host, in microseconds per call: the median of --repeats samples of --calls calls, each
-of which begins with an idle device and is over before the device is waited for; and the least sample.
-`above_floor` is the median less that of the floor. On the CPU a graph is a node that runs its operators;
-with --no-work it is empty there, and its results are not defined: what is left is what a replay takes.
+Times are of the host, in microseconds per call: the median of --repeats samples of --calls calls, each of which begins
+with an idle device and ends before the wait for the device; and the least sample. `above_floor` is the median less that
+of the floor. On the CPU a graph is a node that runs its operators; with --no-work it is empty there, and its results
+are not defined: the remaining time is that of the replay.
 """
 
 import argparse
@@ -47,7 +47,7 @@ POSITIONS = 4096
 
 
 class Model(torch.nn.Module):
-    """Layers that have two parameters each."""
+    """Layers with two parameters each."""
 
     def __init__(self, parameters):
         super().__init__()
@@ -103,7 +103,7 @@ def compiled(row, model, inputs):
 
 
 def without_work(kind, _):
-    """In the place of run_on_host(): enqueues nothing."""
+    """Replaces run_on_host(): enqueues nothing."""
     return tuple([output for _, output in map(allocate, kind._recipe.made)])
 
 

@@ -1,8 +1,8 @@
-// What does verification cost, where a replay is compared with an eager run?
+// Cost of verification, which compares a replay with an eager run.
 //
 // BM_Compare, BM_Exchange and BM_Copy: the device's time for two tensors of so many MiB, and the
-// rate of all bytes that are read and written. BM_Replay rows are the host's time of replays of
-// which each n-th is verified; 0 is none.
+// rate of all bytes that are read and written. BM_Replay rows are the host time of replays of which
+// each n-th is verified; 0 is none.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ void device_rate(benchmark::State& state, Device device, std::int64_t mib, int t
   const Tensor first = empty({mib << 18}, DType::kFloat32, device);
   const Tensor second = empty({mib << 18}, DType::kFloat32, device);
   const Tensor found = empty({8}, DType::kInt64, device);
-  copy(second, first, stream);  // nothing differs, as it should be
+  copy(second, first, stream);  // the tensors are equal, as they should be
   DeviceTime time(state, stream, kCalls);
   time.measure([&] { call(stream, first, second, found.address()); });
   state.counters["bytes_per_second"] = benchmark::Counter(

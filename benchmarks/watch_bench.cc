@@ -1,9 +1,9 @@
-// What does it cost to watch replays: to time them, and to have them leave marks?
+// Cost of watching replays: of timing them, and of marks.
 //
-// BM_Call rows are the host's time of replays, of which none is watched, each n-th is timed, or
-// each leaves marks, or is timed by scopes, too. BM_Device rows are the device's time of a replay
-// of 128 kernels in so many scopes, without marks, and with a mark behind each scope; scopes_us is
-// the sum of the times of all scopes, which is that of the plain replay and of the marks.
+// BM_Call rows are the host time of replays: none is watched, each n-th is timed, or each leaves
+// marks, or is timed by scopes, too. BM_Device rows are the device time of a replay of 128 kernels
+// in so many scopes, without marks, and with a mark after each scope; scopes_us is the sum of the
+// times of all scopes, which is that of the plain replay and of the marks.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

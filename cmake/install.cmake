@@ -1,5 +1,5 @@
-# Installs libraries, headers, the CMake package with a component for each target, pkg-config files and the licence.
-# All of it may be moved afterwards. Headers are below one folder, which is the one to include from.
+# Installs libraries, headers, the CMake package with a component for each target, pkg-config files and the licence. All
+# of it may be moved afterwards. Headers are below one folder, which is the include folder.
 include(CMakePackageConfigHelpers)
 
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/cgtree)
@@ -29,7 +29,7 @@ if(cgtree_cuda AND NOT BUILD_SHARED_LIBS)
 endif()
 configure_package_config_file(cmake/cgtreeConfig.cmake.in cgtreeConfig.cmake INSTALL_DESTINATION ${package}
   NO_SET_AND_CHECK_MACRO)
-# Before 1.0 every minor version may change what a program sees.
+# Before 1.0 every minor version may change the interface.
 write_basic_package_version_file(cgtreeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/cgtreeConfig.cmake ${PROJECT_BINARY_DIR}/cgtreeConfigVersion.cmake
   DESTINATION ${package})

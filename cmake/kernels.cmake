@@ -1,9 +1,8 @@
 # Compiles .cu files with nvcc, as bazel/cuda/defs.bzl does.
 #
-# CMake's own language CUDA is not used: every program that links the library, in whatever folder, would have to
-# enable it.
+# CMake's own language CUDA is not used: every program that links the library, in any folder, would have to enable it.
 
-# cgtree_archs is the list of what kernels are compiled for: 90-real for machine code, 75-virtual for PTX, 80 for both.
+# cgtree_archs is the list of architectures of kernels: 90-real for machine code, 75-virtual for PTX, 80 for both.
 set(cgtree_archs ${CGTREE_CUDA_ARCHS})
 set(cgtree_whose "")
 if(CGTREE_CUDA_ARCHS STREQUAL "auto")
@@ -32,7 +31,7 @@ if(cgtree_archs STREQUAL "all")
       list(APPEND real ${arch})
     endif()
   endforeach()
-  # PTX of the first is for GPUs between these, such as 11.0, and PTX of the last for those to come.
+  # PTX of the first is for GPUs between these, such as 11.0, and PTX of the last for future ones.
   list(GET real 0 first)
   list(GET real -1 last)
   list(TRANSFORM real APPEND -real OUTPUT_VARIABLE cgtree_archs)
@@ -46,7 +45,7 @@ if(unknown OR NOT cgtree_archs)
 endif()
 message(STATUS "cgtree: kernels for ${cgtree_archs}${cgtree_whose}")
 
-# Sets a variable to the objects of .cu files. Several targets have them: one more makes them, so that they are
+# Sets a variable to the objects of .cu files. Several targets use them: another target makes them, so that they are
 # made once.
 function(cgtree_kernels variable)
   set(flags -std=c++20 -O3 -lineinfo -Xcompiler -fPIC)

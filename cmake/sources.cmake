@@ -1,6 +1,6 @@
-# What the library consists of. //tests:cmake_lists_test finds what is not listed.
+# The files of the library. //tests:cmake_lists_test finds files that are not listed.
 
-# What cgtree/cgtree.h includes.
+# The headers included by cgtree/cgtree.h.
 set(CGTREE_HEADERS
   base/check.h
   base/error.h
@@ -57,7 +57,7 @@ set(CGTREE_HEADERS
   cgtree/steps.h
   extensions/sizes/suggest_buckets.h)
 
-# What pages of docs/ name beside those, with what it includes.
+# Further headers named by pages of docs/, with the headers that they include.
 set(CGTREE_DOCUMENTED_HEADERS
   extensions/ranks/mpi_group.h
   extensions/ranks/nccl_collectives.h
@@ -92,7 +92,7 @@ set(CGTREE_DOCUMENTED_HEADERS
   extensions/watch/metrics.h
   extensions/watch/monitor.h)
 
-# The headers that bindings/torch/torch.h includes beside those. They are compiled where PyTorch's headers are.
+# Further headers included by bindings/torch/torch.h. They are compiled where PyTorch's headers are.
 set(CGTREE_TORCH_HEADERS
   bindings/torch/torch.h
   bindings/torch/allocator.h
@@ -103,8 +103,7 @@ set(CGTREE_TORCH_HEADERS
   bindings/torch/tensors.h
   interop/exchange/foreign_memory.h)
 
-# Each list is compiled as one file, which takes a third of the time: no two of its files may give one name to
-# two things.
+# Each list is compiled as one file, which takes a third of the time: no two of its files may use one name twice.
 function(cgtree_sources list)
   set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${list})
   set(CGTREE_SOURCES ${CGTREE_SOURCES} ${ARGN} PARENT_SCOPE)
@@ -394,7 +393,7 @@ set(CGTREE_C_SOURCES
   bindings/c/tensor.cc)
 set_source_files_properties(${CGTREE_C_SOURCES} PROPERTIES UNITY_GROUP c_api)
 
-# Not built: tools/amalgamate makes the two files that engines vendor of it.
+# Not built: tools/amalgamate makes from them the two files that engines vendor.
 set(CGTREE_STEPS_SOURCES
   bindings/steps/cgtree_steps.cc)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that programs which were compiled with the last release's C header run with this one's library.
+"""Checks that programs compiled with the last release's C header run with the present library.
 
 usage: tools/check_abi.py [--update]
 
-bindings/c/abi.txt has the functions, types, fields and enumerators of that release; each has to be as it was.
-Fields may be added at the end of structs that state their size, and functions and enumerators anywhere. Prints what
-differs, and exits with 1 if a program would notice. Needs gcc and abidw (abigail-tools).
+bindings/c/abi.txt has the functions, types, fields and enumerators of that release; each must be unchanged. Fields may
+be added at the end of structs that state their size, and functions and enumerators anywhere. Prints the differences,
+and exits with 1 if a program would notice one. Needs gcc and abidw (abigail-tools).
 
   --update   writes bindings/c/abi.txt: after a release, or with a new CGT_ABI_VERSION
 """
@@ -25,7 +25,7 @@ VERSION = re.compile(r"#define CGT_ABI_VERSION (\d+)")
 
 
 def read_debug_information(header):
-    """Returns what abidw finds in a library of the header's functions, which are empty."""
+    """Returns abidw's description of a library with the header's functions, which are empty."""
     functions = re.sub(r"(CGT_API\b[^;{]*);", r"\1 { __builtin_trap(); }", re.sub(r"//.*", "", header))
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/functions.so"
@@ -63,7 +63,7 @@ class Types:
 
 
 def describe(header):
-    """Returns {what: how it is} of a text of bindings/c/c_api.h."""
+    """Returns {name: description} of a text of bindings/c/c_api.h."""
     corpus = read_debug_information(header)
     types = Types(corpus)
     found = {"abi version": VERSION.search(header).group(1)}
@@ -87,12 +87,12 @@ def describe(header):
 
 
 def bits(text):
-    """Returns the size of a struct, or the place of a field."""
+    """Returns the size of a struct, or the offset of a field."""
     return int(re.findall(r"\d+", text)[-1])
 
 
 def differences(base, now):
-    """Yields what a program of `base` would notice of `now`."""
+    """Yields the changes from `base` to `now` that a program would notice."""
     if base["abi version"] != now["abi version"]:
         return  # the loader refuses the library
     sized = {what.partition(" ")[2].removesuffix(".struct_size") for what in base if what.endswith(".struct_size")}
@@ -108,7 +108,7 @@ def differences(base, now):
     for what in now.keys() - base.keys():
         kind, _, name = what.partition(" ")
         struct = f"struct {name.partition('.')[0]}"
-        # An earlier program leaves the padding at the end of its struct as it happens to be.
+        # An earlier program does not initialize the padding at the end of its struct.
         if kind == "field" and struct in base and bits(now[what]) < bits(base[struct]):
             yield f"{what}: is {now[what]}, inside of what was {struct}: {base[struct]}"
 

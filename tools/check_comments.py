@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Finds public names without a comment: what the API reference would show without a word.
+"""Finds public names without a comment, which the API reference would show without a description.
 
 usage: tools/check_comments.py [--fields] [HEADER...]
 
-Reads the public headers, or those that are given, and prints a line for each type, function,
-constant and macro that has no comment above or behind it; with --fields also for members of structs
-and for enumerators. Exit status: 0 none was found, 1 some were.
+Reads the public headers, or the given ones, and prints a line for each type, function, constant and
+macro without a comment above or behind it; with --fields also for members of structs and for
+enumerators. Exit status: 0 no name was found, 1 some were.
 
-A name has a comment if the line above its declaration is one, or if one stands behind it; "The next
-three ..." is for three names of one kind. None is needed for what says it all by its kind:
-constructors that copy, move or take nothing, destructors, assignment, what is defaulted or deleted,
-overloads of the function above, specialisations, forward declarations, and definitions of members
-outside of their class. Names in `detail` are not public, nor are private members.
+A name has a comment if the line above its declaration is a comment, or if a comment stands behind
+it; "The next three ..." is for three names of one kind. These need no comment, because their kind
+says it all:
+constructors that copy, move or take no arguments, destructors, assignment, defaulted or deleted
+functions, overloads of the function above, specialisations, forward declarations, and definitions
+of members outside of their class. Names in `detail` are not public, nor are private members.
 """
 
 import argparse
@@ -56,7 +57,7 @@ class Token:
 @dataclasses.dataclass
 class Scope:
     prefix: str = ""      # "Context::"
-    type: str = ""        # the name of the class, if it is one
+    type: str = ""        # the class's name, for a class
     is_public: bool = True
     is_hidden: bool = False  # a specialisation, or in `detail`
 
@@ -73,7 +74,7 @@ class Header:
         self.behind = set()  # lines with a comment behind code
         self.column = None   # of the comment behind the code of the line before
         self.counts = {}     # for lines "The next three": 3
-        self.left = {}       # for how many more names of a kind the last such comment is
+        self.left = {}       # the number of further names of a kind that the last such comment describes
         code = []
         in_macro = False
         removed = set(UNDEFINED.findall(text))
@@ -83,7 +84,7 @@ class Header:
             if macro and not in_macro and not macro.group(1).endswith("_H_"):
                 if macro.group(1) not in removed:
                     self._add(number, number, "macro", macro.group(1))
-                removed.add(macro.group(1))  # another definition, for another compiler, is the same
+                removed.add(macro.group(1))  # another definition for another compiler is the same macro
             is_directive = in_macro or line.lstrip().startswith("#")
             in_macro = is_directive and line.rstrip().endswith("\\")
             code.append("" if is_directive else line)
@@ -126,7 +127,7 @@ class Header:
         return self.tokens[at].text if at < len(self.tokens) else ""
 
     def _skip(self):
-        """Skips a bracket and all up to its partner."""
+        """Skips a bracket and everything up to its partner."""
         depth = 0
         while self.at < len(self.tokens):
             text = self._peek()
@@ -168,7 +169,7 @@ class Header:
                 self.at += 3
                 self._scope(scope)
             elif text.isupper() and "_" in text and self._peek(1) == "(":
-                self.at += 1  # a macro that is used
+                self.at += 1  # a macro invocation
                 self._skip()
             else:
                 self._declaration(scope)
@@ -232,7 +233,7 @@ class Header:
             self._plain(scope, first, last, words, is_body)
 
     def _operator(self):
-        """Returns what stands between `operator` and its parameters."""
+        """Returns the tokens between `operator` and its parameters."""
         what = ""
         while self._peek() not in ("(", ""):
             what += self._peek()
@@ -241,7 +242,7 @@ class Header:
 
     @staticmethod
     def _type_of(words):
-        """Returns where in a head the type stands that is defined, or None."""
+        """Returns the position in a head of the type that is defined, or None."""
         for i, word in enumerate(words):
             if word in TYPES:
                 return i + 1
@@ -251,7 +252,8 @@ class Header:
 
     @staticmethod
     def _is_initializer(words):
-        """Whether a { after the head initializes a variable, or a member in a constructor."""
+        """Returns whether a { after the head initializes a variable, or a member in a
+        constructor."""
         if not any(word.startswith("(") for word in words):
             return True
         return ":" in words and re.fullmatch(r"\w+|<.*", words[-1]) is not None
@@ -261,7 +263,7 @@ class Header:
         at = self._type_of(words)
         names = [word for word in words[at:] if word not in ("class", "final", "alignas")]
         names = names[:names.index(":")] if ":" in names else names
-        while "::" in names:  # a member that is defined outside of its class
+        while "::" in names:  # a member defined outside of its class
             names = names[names.index("::") + 1:]
         name = names[0] if names and re.fullmatch(r"\w+", names[0]) else ""
         is_partial = len(names) > 1 and names[1].startswith("<")
@@ -303,7 +305,7 @@ class Header:
                 self._add(first, last, "type", scope.prefix + words[1])
             return
         if words[0] in TYPES and len(words) == 2:
-            return  # forward
+            return  # a forward declaration
         head = words[:words.index("=")] if "=" in words and "operator" not in words else words
         call = next((i for i, word in enumerate(head) if word.startswith("(") and i > 0
                      and head[i - 1] not in NO_NAMES), None)
@@ -346,7 +348,7 @@ def missing(text, with_fields):
 
 
 def public_headers(root):
-    """Returns the headers whose names all have comments: those that programs use."""
+    """Returns the headers whose names must all have comments: those that programs use."""
     found = {path for pattern in HEADERS for path in root.glob(pattern)}
     found.update(root / name for name in source_tree.documented_headers(root))
     every = (root / "cgtree/cgtree.h").read_text(encoding="utf-8")

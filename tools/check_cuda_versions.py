@@ -5,9 +5,9 @@ usage: tools/check_cuda_versions.py [--versions=12.0.146,...] [--headers=FOLDER]
 
 compile_two_files() is for tests: it compiles the two files, kernels too, with Clang and the oldest toolkit of PyPI.
 
-Headers come from PyPI's packages of the CUDA runtime, into FOLDER (by default one that is removed); those that
-are there are not fetched again. fmt, spdlog and nlohmann-json have to be installed. Nothing is linked or run. A line
-for each version; the errors of those that fail. Exits with 1 if one fails.
+Headers come from PyPI's packages of the CUDA runtime, into FOLDER (by default a temporary one); existing ones are not
+fetched again. fmt, spdlog and nlohmann-json must be installed. Nothing is linked or run. Prints a line for each
+version, and the errors of those that fail. Exits with 1 if any fails.
 """
 
 import argparse
@@ -31,7 +31,7 @@ FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-missing-field-
 
 
 def fetch(package, version, folder, place):
-    """Unpacks a package of PyPI's in `place`."""
+    """Unpacks a package of PyPI in `place`."""
     subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
                     f"--dest={folder / 'packages'}", f"{package}=={version}"], check=True)
     name = f"{package.replace('-', '_')}-{version}-"
@@ -41,7 +41,7 @@ def fetch(package, version, folder, place):
 
 
 def headers_of(version, folder):
-    """Returns the folder with the headers of a version, which is fetched if it is not there."""
+    """Returns the folder with the headers of a version, which is fetched if it does not exist."""
     place = folder / version
     if not place.exists():
         fetch("nvidia-cuda-runtime" + ("-cu12" if version.startswith("12.") else ""), version, folder, place)
@@ -61,7 +61,7 @@ def compile_two_files(source, folder):
                 shutil.copytree(part, toolkit, dirs_exist_ok=True)
         (toolkit / "bin/ptxas").chmod(0o755)
         (toolkit / "include/curand_mtgp32_kernel.h").touch()  # Clang includes it in each file
-        # A folder that Clang also searches by itself is searched last, behind those of the system.
+        # A folder that Clang also searches by itself is searched last, after those of the system.
         shutil.copytree(toolkit / "include", folder / "headers")
     for part in (["--cuda-device-only", "-O1", "-c", "-o", folder / "kernels.o"], ["--cuda-host-only", "-fsyntax-only"]):
         subprocess.run(["clang++-16", "-x", "cuda", f"--cuda-path={toolkit}", "--cuda-gpu-arch=sm_75", "-std=c++20",
@@ -70,7 +70,7 @@ def compile_two_files(source, folder):
 
 
 def compile_file(compiler, include, path):
-    """Returns what the compiler says."""
+    """Returns the compiler's output."""
     done = subprocess.run([compiler, *FLAGS, "-isystem", include, path], cwd=ROOT, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.stdout if done.returncode else ""

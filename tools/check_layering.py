@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks which room uses which, where headers of other projects, plain locks and variables of
-threads are, and how files begin.
+"""Checks the uses between rooms, the places of other projects' headers, plain locks and
+thread-local variables, and the beginnings of files.
 
 Prints one line for each violation, and exits with 1 if there is any.
 
-A room is a folder with a file ROOM, with the folders below it that have none. ROOM says what the room
-is for, and then, a line each:
+A room is a folder with a file ROOM, together with its folders that have none. ROOM describes the room, and then has
+lines of these forms:
 
     part: core, around, program or rules
     uses: the rooms that it uses, besides itself; "library" is every room of core and around
@@ -16,7 +16,7 @@ is for, and then, a line each:
     lines: how many lines of C++ and CUDA it may have; programs need none
 
 The core uses the core. A room around it uses rooms of both, and programs use the rooms that they name.
-No two rooms of the library use each other, on whatever way. Rules are for every room.
+No two rooms of the library use each other, directly or indirectly. Rules are for every room.
 """
 
 import argparse
@@ -40,15 +40,15 @@ CUDA_HEADER = re.compile(
     r"|vector_types|cub/|thrust/|nvtx3/)")
 # Locks of the library have a rank (base/mutex.h), so that the order in which they are taken is checked.
 LOCK = re.compile(r"std::((recursive_|shared_|timed_|recursive_timed_)?mutex|condition_variable)\b")
-# Other projects' headers, which the library includes where a ROOM says so.
+# Other projects' headers, which the library includes where a ROOM allows it.
 THIRD_PARTY = re.compile(r"(fmt|spdlog|nlohmann)/")
-# By the field of ROOM that names files where it is allowed: a construct, and its replacement.
+# By the field of ROOM that allows files: a construct, and its replacement.
 RESTRICTED = {
     "plain locks": (LOCK, "a lock of the library is a Mutex, and is waited with by a Condition (base/mutex.h)"),
     "thread locals": (re.compile(r'(?<!")\bthread_local\b'),
                       "a variable of threads is a member of Frame or an object of of_thread() (base/frame.h)"),
 }
-# Attributes that name who may use a target, which is the other direction.
+# Attributes that name the users of a target, which is the other direction.
 VISIBILITY = {"visibility", "default_visibility", "packages"}
 
 
@@ -64,7 +64,7 @@ class Use:
 
 @dataclasses.dataclass
 class Room:
-    """What a file ROOM says."""
+    """The contents of a file ROOM."""
 
     name: str
     part: str = ""
@@ -116,7 +116,7 @@ class House:
                       for path in self.files if path.name == "ROOM"}
 
     def room_of(self, path):
-        """Returns the room of a path, or null for the root and for a folder in none."""
+        """Returns the room of a path, or None for the root and for a folder in no room."""
         for folder in path.parents:
             if folder.as_posix() in self.rooms:
                 return self.rooms[folder.as_posix()]
@@ -134,7 +134,7 @@ class House:
         return bool(self.room_of(path).allowed.get(kind, frozenset()) & {path.name, "any"})
 
     def why_not(self, user, used):
-        """Returns why a file at `user` may not use the room of `used`, or null."""
+        """Returns the reason why a file at `user` may not use the room of `used`, or None."""
         here, there = self.room_of(user), self.room_of(used)
         if here is None or here is there or (there is not None and there.part == "rules"):
             return None
@@ -147,7 +147,7 @@ class House:
         return f"{here.name} may not use {there.name} ({here.name}/ROOM)"
 
     def faults(self):
-        """Yields what is wrong with the rooms themselves."""
+        """Yields the faults of the rooms themselves."""
         for room in self.rooms.values():
             yield from room.faults
             for name in sorted(room.uses.union(*room.files.values())):
@@ -193,7 +193,7 @@ def includes(text):
 
 def labels(text):
     """Yields (line, label) for each string of a BUILD file that is a label, except visibility."""
-    tree = ast.parse(text)  # a BUILD file is Python as far as its grammar goes
+    tree = ast.parse(text)  # a BUILD file is Python, as far as its grammar goes
     skipped = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in VISIBILITY:

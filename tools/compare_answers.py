@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compares what calls returned on two devices, and prints every difference.
+"""Compares the results of calls on two devices, and prints every difference.
 
-A FILE is what a test wrote to the path in CGTREE_ANSWERS: a JSON list of rows. If it holds rows of
+A FILE is a test's output to the path in CGTREE_ANSWERS: a JSON list of rows. If it holds rows of
 several devices, DEVICE selects one. Exits with 1 if anything differs or is missing on one side, and
 with 2 if there is nothing to compare.
 """

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Counts the lines of the product by room, those of the core, and the things to know by name: types,
-interfaces, options, locks and variables of threads.
+"""Counts the lines of the product by room, those of the core, and its named concepts: types, interfaces, options, locks
+and thread-local variables.
 
-Prints a table with a column for each tree, this one if none is given: two of them show what has
-changed. Lines are those of C++ and CUDA sources and headers, comments and empty ones included, in
-the rooms of the library and in python/. Files ROOM say which rooms are the core; a tree without any has none,
-and its library is base/, interop/, allocator/ and cgtree/. A type is a class, struct, union or enumeration
-that is defined; an interface is a class with a pure virtual function. Options are the fields of public structs
-named ...Options or ...Limits.
+Prints a table with a column for each tree, this tree by default; two trees show the changes between them. Lines are
+those of C++ and CUDA sources and headers, comments and empty ones included, in the rooms of the library and in python/.
+Files ROOM define the core's rooms; in a tree without any, no room is core, and its library is base/, interop/,
+allocator/ and cgtree/. A type is a class, struct, union or enumeration that is defined; an interface is a class with a
+pure virtual function. Options are the fields of public structs named ...Options or ...Limits.
 """
 
 import argparse
@@ -46,7 +45,7 @@ def place_of(house, path):
 
 
 def interfaces(text):
-    """Returns how many types of a text have a pure virtual function of their own."""
+    """Returns how many types of a text declare a pure virtual function."""
     starts = [match.start() for match in TYPE.finditer(text)] + [len(text)]
     return sum(PURE.search(text, start, end) is not None for start, end in zip(starts, starts[1:]))
 

@@ -3,9 +3,9 @@
 
 usage: tools/count_tests.py [--status=N] LOGS
 
-LOGS holds test.xml files, at any depth; bazel-testlogs after `bazel test`. A test that writes no
-cases of its own counts as one. --status is how `bazel test` ended: where it is not 0 and no case
-failed, what failed (a build, a crash at exit) counts as one. Exits 1 if anything failed.
+LOGS holds test.xml files, at any depth; bazel-testlogs after `bazel test`. A test without cases
+counts as one case. --status is the exit status of `bazel test`: if it is not 0 and no case failed,
+the failure (a build, a crash at exit) counts as one case. Exits 1 if anything failed.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--status", type=int, default=0, help="how `bazel test` ended")
     parser.add_argument("logs", help="a directory of test.xml files")
     arguments = parser.parse_args()
-    # A build that failed may have left none.
+    # A failed build may have left no logs.
     if arguments.status == 0 and not pathlib.Path(arguments.logs).is_dir():
         parser.error(f"{arguments.logs} is no folder: name that of the logs, such as bazel-testlogs")
     counts = count(arguments.logs, arguments.status)

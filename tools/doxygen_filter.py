@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Prints a header with its comments as Doxygen reads them: docs/Doxyfile calls it for each header.
 
-A comment above a declaration begins with /// and one behind it with ///<. The comment at the head of
-a file is that of the file. Code in a comment follows an empty line, three columns or more behind the
-slashes. What lies in `detail`, and specialisations of other libraries' templates, become empty lines.
+A comment above a declaration begins with /// and a comment behind it with ///<. The comment at the head of a file
+belongs to the file. Code in a comment follows an empty line, three columns or more behind the slashes. Declarations in
+`detail`, and specialisations of other libraries' templates, become empty lines.
 """
 
 import argparse
@@ -20,7 +20,7 @@ TEXT = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
 def behind(line):
-    """Returns where a comment behind code begins, or None."""
+    """Returns the column of a comment behind code, or None."""
     at = TEXT.sub(lambda found: "x" * len(found.group()), line).find("//")
     return at if at > 0 and line[:at].strip() else None
 

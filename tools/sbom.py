@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes what a release's packages contain, as a CycloneDX 1.6 bill of materials.
+"""Writes the contents of a release's packages, as a CycloneDX 1.6 bill of materials.
 
 FOLDER has archives of sources, wheels and Debian packages; FOLDER/cgtree-VERSION.cdx.json lists them with their hashes,
-and which have code of which headers, of CUDA's runtime and of LLVM's C++ library. Versions are those of the headers that this machine's
-compiler finds, so it runs where the packages were built. The same packages give the same file.
+and the code that each contains of headers, of CUDA's runtime and of LLVM's C++ library. Versions are those of the
+headers that this machine's compiler finds, so it must run where the packages were built. The same packages give the
+same file.
 """
 
 import argparse
@@ -29,7 +30,7 @@ ELF = b"\x7fELF"
 
 
 def macros(*headers):
-    """Returns the macros that C++ programs have that include the headers."""
+    """Returns the macros of C++ programs that include the headers."""
     cuda = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")
     command = ["c++", "-std=c++20", "-E", "-dM", "-x", "c++", "-isystem", cuda, "-isystem", cuda / "cccl", "-"]
     text = subprocess.run(command, input="".join(f"#include <{header}>\n" for header in headers), text=True,
@@ -50,7 +51,7 @@ def component(name, version, licence, **more):
 
 
 def of_headers():
-    """Returns what is in all binaries."""
+    """Returns the components of all binaries."""
     found = macros(*HEADERS)
     mit = {"license": {"id": "MIT"}}
     return [component("fmt", number(found["FMT_VERSION"], 10000, 100, 1), mit),
@@ -60,7 +61,7 @@ def of_headers():
 
 
 def of_cuda():
-    """Returns what is in binaries for GPUs beside that."""
+    """Returns the further components of binaries for GPUs."""
     found = macros("cuda_runtime_api.h", "cuda/std/version", "nvtx3/nvToolsExt.h")
     return [component("cuda-cudart", number(found["CUDART_VERSION"], 1000, 10),
                       {"license": {"name": "NVIDIA Software License Agreement, CUDA Supplement"}}),
@@ -70,7 +71,8 @@ def of_cuda():
 
 
 def of_llvm():
-    """Returns what is in binaries of tools/wheels beside that; its version is that of a compiler which is not asked."""
+    """Returns the further components of binaries of tools/wheels, without a version, because their compiler is not
+    asked."""
     return [{"type": "library", "bom-ref": "libc++", "name": "libc++", "licenses": [APACHE_LLVM]}]
 
 
@@ -88,7 +90,7 @@ def members(path):
 
 
 def contents(path):
-    """Returns the functions above that tell what is in a package's binaries."""
+    """Returns those of the functions above that describe a package's binaries."""
     binaries = [text for text in members(path) if text.startswith((ELF, b"!<arch>\n"))]
     marks = (of_headers, b""), (of_cuda, CUDART), (of_llvm, LIBCXX)
     return [tells for tells, mark in marks if any(mark in text for text in binaries)]

@@ -59,7 +59,8 @@ def documented_headers(root):
 def real_root():
     """Returns the source tree itself, to which WORKSPACE in a test's runfiles is a link.
 
-    A test that reads the tree this way sees packages on which it does not depend, so also new ones.
+    A test that reads the tree in this way sees packages that it does not depend on, including new
+    ones.
     It must be tagged "external", which runs it each time, and "local".
     """
     return pathlib.Path(os.path.realpath("WORKSPACE")).parent

@@ -7,7 +7,7 @@ step_names=()
 step_commands=()
 step_times=()
 
-# step NAME TIME COMMAND: TIME says for --list what takes how long; COMMAND is run by bash in the root.
+# step NAME TIME COMMAND: TIME is the duration that --list shows; bash runs COMMAND in the root.
 step() {
   step_names+=("$1")
   step_times+=("$2")
@@ -21,7 +21,7 @@ list_steps() {
   done
 }
 
-# Whether --only asks for the step, or is not given.
+# Succeeds if --only names the step, or is not given.
 is_wanted() { [[ -z $only || ,$only, == *,"$1",* ]]; }
 
 check_names() {
@@ -34,7 +34,7 @@ check_names() {
   done
 }
 
-# Runs each step that is wanted, also after one that fails unless `stops` is set. The exit status is 1 if one has failed.
+# Runs each wanted step, also after a failed one unless `stops` is set. The exit status is 1 if any failed.
 run_steps() {
   check_names
   if [[ -n $list ]]; then

@@ -141,7 +141,7 @@ cc_library(
 )
 """
 
-# The package has no static library. Compiled once, and not anew in each file that formats.
+# The package has no static library. Compiled once, and not again in each file that formats.
 _FMT_SOURCE = """\
 #include "fmt/format-inl.h"
 
@@ -175,7 +175,7 @@ cc_library(
 )
 """
 
-# What spdlog's own src/*.cpp do; the package ships the -inl.h they include.
+# The same as spdlog's own src/*.cpp; the package ships the -inl.h that they include.
 _SPDLOG_SOURCE = """\
 #include "spdlog/async.h"
 

@@ -1,7 +1,7 @@
 """precompiled_header, and a cc_test that is compiled with one.
 
-Half of the time that a test takes to compile goes to headers that nearly all tests include. A
-precompiled header holds them parsed. It changes no test: each still includes what it needs, and a
+Half of the compile time of a test goes to headers that nearly all tests include. A precompiled
+header holds them parsed. It changes no test: each still includes the headers that it needs, and a
 compiler that cannot use the file reads the header instead.
 """
 
@@ -85,14 +85,14 @@ def cc_test(name, header = "//tests/support:gtest_headers", copts = [], deps = [
 
     Args:
       name: the target.
-      header: a precompiled_header. What it includes should be included by most of the sources.
+      header: a precompiled_header. Most of the sources should include its headers.
       copts: as in cc_test.
       deps: as in cc_test.
       **kwargs: as in cc_test.
     """
     _cc_test(
         name = name,
-        # GCC must name the headers within, or Bazel would not see that one has changed.
+        # GCC must name the headers within, or Bazel would not notice their changes.
         copts = ["-include", "$(execpath {})".format(header)] + select({
             "//bazel/precompiled:clang": [],
             "//conditions:default": ["-fpch-deps"],

@@ -6,7 +6,7 @@ def python_test(name, src, data = [], size = "small", **kwargs):
     Args:
       name: the target.
       src: the file with the unittest.TestCase classes.
-      data: what it imports and reads.
+      data: files that it imports and reads.
       size: as in sh_test.
       **kwargs: as in sh_test.
     """

@@ -1,8 +1,9 @@
 """Repository rule for the headers of the Python that is installed on this machine.
 
-Looks at $PYTHON_BIN_PATH, /usr/bin/python3, then python3 on $PATH. Where there are no headers of 3.11
-or later (Debian: python3-dev), or $PYTHON_BIN_PATH is "none", the repository still loads: its targets
-are incompatible with every platform, so that `bazel test //...` skips what needs them.
+Looks at $PYTHON_BIN_PATH, /usr/bin/python3, then python3 on $PATH. If there are no headers of 3.11
+or later (Debian: python3-dev), or $PYTHON_BIN_PATH is "none", the repository still loads: its
+targets are incompatible with every platform, so that `bazel test //...` skips targets that need
+them.
 """
 
 _BUILD = """\

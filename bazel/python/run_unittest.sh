@@ -1,9 +1,9 @@
 #!/bin/bash
-# The executable of a python_test: python3 on the runner and the test file. Where the extension was
-# built with a sanitizer, the sanitizer's runtime is loaded into python3 before all else.
+# The executable of a python_test: python3 on the runner and the test file. If the extension was
+# built with a sanitizer, the sanitizer's runtime is loaded into python3 first.
 extension=python/cgtree/_cgtree.abi3.so
 
-# What the extension needs: GCC names its runtime in the file; Clang leaves symbols undefined.
+# The runtime that the extension needs: GCC names it in the file; Clang leaves symbols undefined.
 runtime_of() {
   local name
   name=$(grep -aoE 'lib(a|t)san\.so\.[0-9]+' "$1" | head -n 1)
@@ -26,9 +26,9 @@ if [[ -e $extension ]]; then
   if [[ -n $runtime ]]; then
     # The runtime looks for __cxa_throw when it starts, and python3 is not linked with C++'s library.
     export LD_PRELOAD="$runtime libstdc++.so.6"
-    # Objects of Python's own allocator lie where a sanitizer does not look.
+    # A sanitizer does not see objects of Python's own allocator.
     export PYTHONMALLOC=malloc
-    # Two frames: the allocator, and who called it. See the file of suppressions.
+    # Two frames: the allocator, and its caller. See the file of suppressions.
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}malloc_context_size=${CGTREE_LEAK_FRAMES:-2}"
     export LSAN_OPTIONS="suppressions=$PWD/bazel/python/leaks_of_others.txt:print_suppressions=0"
     echo "python3 runs with $runtime" >&2

@@ -1,8 +1,8 @@
 """Repository rule for the C++ headers and libraries of the PyTorch that is installed on this machine.
 
-Looks at the Python $TORCH_PYTHON, then python3 on $PATH. Where it has no package `torch`, the repository
-still loads: its targets are incompatible with every platform, so that `bazel test //...` skips what needs
-them.
+Looks at the Python $TORCH_PYTHON, then python3 on $PATH. Without a package `torch` there, the
+repository still loads: its targets are incompatible with every platform, so that `bazel test //...`
+skips targets that need them.
 """
 
 _DEFS = """\
@@ -40,7 +40,7 @@ cc_library(
 )
 """
 
-# Its fmt is another version than ours.
+# Its fmt has another version than cgtree's.
 _FOUND = """\
     hdrs = glob(
         ["include/**"],

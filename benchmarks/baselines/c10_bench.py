@@ -6,7 +6,7 @@
 
 Needs PyTorch with CUDA, its headers, the CUDA toolkit and a C++20 compiler. With --merge, the rows
 are added to those of a result file of allocator_bench, made just before on the same machine. With
---build, the program is kept in a folder, and taken from there the next time.
+--build, the program is kept in a folder, and reused the next time.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-// What does an allocation cost the host in PyTorch's allocator, and what a checkpoint of a pool?
+// Host cost of an allocation in PyTorch's allocator, and of a checkpoint of a pool.
 //
-// Built against an installed PyTorch by c10_bench.py. Prints one JSON object per row, named as
-// allocator_bench names its own, times in ns.
+// Built against an installed PyTorch by c10_bench.py. Prints one JSON object per row, with the
+// names of allocator_bench's rows, times in ns.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
@@ -40,7 +40,7 @@ void report(const std::string& name, std::vector<double> seconds) {
   std::fflush(stdout);
 }
 
-// The mean over the threads of their medians, which is what allocator_bench reports.
+// The mean over the threads of their medians, as in allocator_bench.
 void run_pairs(const std::string& name, const Sizes& sizes, int threads, int samples) {
   std::vector<std::vector<double>> seconds(static_cast<std::size_t>(threads));
   std::barrier all(threads);
@@ -156,7 +156,7 @@ void run_checkpoints(int samples) {
       const auto delta = Allocator::setCheckpointPoolState(0, before);
       restores.push_back(seconds_since(begin));
     }
-    // The restores have replaced the blocks of the workload, which must not free them.
+    // The restores replaced the blocks of the workload, which must not free them.
     static_cast<void>(workload);
   }
   Allocator::endAllocateToPool(0, pool);
@@ -164,7 +164,7 @@ void run_checkpoints(int samples) {
   report("BM_Restore/c10/blocks:100/eager:10000", restores);
 }
 
-// Times single pairs while another thread captures 64 nodes with allocations of their own.
+// Times single pairs while another thread captures 64 nodes with their own allocations.
 void run_single_pairs(bool captures, int samples) {
   std::atomic<bool> stop{false};
   std::thread other([&] {
@@ -174,7 +174,7 @@ void run_single_pairs(bool captures, int samples) {
     cudaStream_t stream = nullptr;
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) std::abort();
     while (!stop) {
-      const MempoolId_t pool{0, 5000 + captures_made++};  // a released one must not be used again
+      const MempoolId_t pool{0, 5000 + captures_made++};  // a released id must not be used again
       Allocator::beginAllocateToPool(0, pool,
                                      [stream](cudaStream_t asked) { return asked == stream; });
       (void)cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);

@@ -15,7 +15,7 @@ inline void expect_success(cudaError_t error, const char* what) {
   throw DeviceError(static_cast<int>(error), what);
 }
 
-// Bins of powers of two from 512 B to 64 MiB; by default it has only powers of eight.
+// Bins of powers of two from 512 B to 64 MiB; the default is only powers of eight.
 class CubMemory {
  public:
   void* allocate(std::size_t bytes) {

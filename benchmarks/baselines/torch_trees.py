@@ -7,8 +7,8 @@ Needs PyTorch with CUDA and a GPU; the rows of torch.compile also need Triton an
 section that fails leaves a row with an "error". With --merge, the rows are added to those of a
 result file of replay_bench, made just before on the same machine.
 
-BM_.../torch_trees/... calls torch._inductor.cudagraph_trees directly: what the trees alone cost.
-BM_.../torch_compile/... calls a function compiled with mode="reduce-overhead": what a user pays,
+BM_.../torch_trees/... calls torch._inductor.cudagraph_trees directly: the cost of the trees alone.
+BM_.../torch_compile/... calls a function compiled with mode="reduce-overhead": a user's cost,
 guards included. As in replay_bench, a sample is the mean of a batch of calls, the device is drained
 off the clock, and the kernels are trivial.
 """
@@ -27,7 +27,7 @@ FUNCTIONS = 16  # of the chain
 
 
 class Recorded(Exception):
-    """A row that claims to time replays has timed something else."""
+    """A row that claims to time replays has timed other work."""
 
 
 def measure(torch, name, call, samples, calls=CALLS):
@@ -53,7 +53,7 @@ def measure(torch, name, call, samples, calls=CALLS):
 
 
 def inputs_of(torch, count, elements=ELEMENTS):
-    """Each with a storage of its own, as inputs from different places have."""
+    """Each has its own storage, as inputs from different places have."""
     return [torch.zeros(elements, device="cuda") for _ in range(count)]
 
 
@@ -61,7 +61,8 @@ def inputs_of(torch, count, elements=ELEMENTS):
 
 
 def graphed(torch, inputs, static):
-    """x -> x[0] + 1 of one element, through the trees; takes and clears a list, as they ask."""
+    """x -> x[0] + 1 of one element, through the trees; takes and clears a list, as they
+    require."""
     from torch._inductor.cudagraph_trees import cudagraphify
 
     def step(boxed):
@@ -75,7 +76,7 @@ def graphed(torch, inputs, static):
 
 
 def graphs_recorded():
-    """How many graphs the trees have recorded; counts itself."""
+    """The number of graphs that the trees have recorded; counts itself."""
     from torch._inductor.cudagraph_trees import get_container
     manager = get_container(0).tree_manager
     return manager.new_graph_id().id
@@ -92,7 +93,7 @@ def measure_replays(torch, name, call, samples, calls=CALLS):
 
 
 def trees_call(torch, samples, copied=0, static=0, moved=False):
-    count = max(copied, static, 1)  # a function of no inputs: one that is static
+    count = max(copied, static, 1)  # a function without inputs gets one static input
     is_static = copied == 0
     sets = [inputs_of(torch, count), inputs_of(torch, count)]
     function = graphed(torch, sets[0], range(count) if is_static else ())
@@ -183,7 +184,7 @@ def compile_chain(torch, samples):
     torch._dynamo.mark_static_address(first)
 
     def make(shift):
-        # A literal of its own keeps the functions apart: they would share their code else.
+        # A unique literal keeps the functions apart: otherwise they would share their code.
         scope = {}
         exec(f"def step{shift}(x):\n  return x[:1] + {shift + 1}.0\n", scope)
         return compiled(torch, scope[f"step{shift}"])
@@ -222,7 +223,7 @@ def by_hand(torch, samples, copied):
 
 
 def sections(torch, samples):
-    """Names, and what measures them."""
+    """Names, and their measuring functions."""
     yield "BM_BareLaunch/torch/nodes:1", lambda: by_hand(torch, samples, 0)
     yield "BM_ByHand/torch/copied:16", lambda: by_hand(torch, samples, 16)
     for copied, moved in ((0, False), (1, False), (16, False), (16, True)):
@@ -235,7 +236,7 @@ def sections(torch, samples):
         yield (f"BM_Call/torch_compile/{what}",
                lambda c=copied, m=moved: compile_copied(torch, samples, c, m))
     yield "BM_Call/torch_compile/static:300", lambda: compile_static(torch, samples, 300)
-    # Last: once a program has marked a step, the trees count no generations of their own.
+    # Last, because after a program has marked a step the trees do not count generations themselves.
     yield f"BM_Chain/torch_trees/functions:{FUNCTIONS}", lambda: trees_chain(torch, samples)
     yield f"BM_Chain/torch_compile/functions:{FUNCTIONS}", lambda: compile_chain(torch, samples)
 
@@ -247,7 +248,7 @@ def forget(torch):
         torch.cuda.synchronize()
         torch._dynamo.reset()
         reset_cudagraph_trees()
-    except Exception:  # the section that follows will say what is wrong
+    except Exception:  # the next section will report the error
         pass
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs all benchmarks with their peers, and compares them with each other and with before.
+"""Runs all benchmarks with their peers, and compares them with one another and with earlier results.
 
 usage: bazel run -c opt //benchmarks/compare -- [--json=DIR] [--svg=FILE] [--only=a,b] [--rounds=3]
 
-Each round runs every program, ours and the peers' in turn. The table has the least, the median and
-the 99th percentile of the samples; "above", the median of what a sample took more than a bare
-launch of as many kernels beside it; "noise", by how much the medians of the rounds lie apart; the
-ratio to the peer's row, or to what is done by hand; and the median of the results of the same kind
-of machine that were committed last, with "!" where noise does not explain the change.
+Each round runs every program, cgtree's and the peers' in turn. The table has the least, the median
+and the 99th percentile of the samples; "above", the median excess of a sample over a bare launch of
+as many kernels beside it; "noise", the spread of the rounds' medians; the ratio to the peer's row,
+or to the work done by hand; and the median of the last committed results of the same kind of
+machine, with "!" if noise does not explain the change.
 
 Exit status: 0 done, 1 a program failed (the others' rows are shown), 2 bad usage.
 """
@@ -65,7 +65,7 @@ def is_possible(command, options):
 
 
 def measure(programs, options, folder):
-    """Returns {result: (context, rows)} and what failed."""
+    """Returns {result: (context, rows)} and the failures."""
     rounds = {program.result: [] for program in programs}
     contexts, failed = {}, []
     for number in range(options.rounds):

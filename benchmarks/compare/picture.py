@@ -1,4 +1,5 @@
-"""The main rows as a picture: a bar for ours and one for the best peer, on a logarithmic scale."""
+"""The main rows as a picture: a bar for cgtree and a bar for the best peer, on a logarithmic
+scale."""
 
 import html
 import math
@@ -7,13 +8,14 @@ from programs import MAIN_ROWS, PEERS, PROGRAMS, rivals
 from rows import best_of
 from table import text_of
 
-WIDTH, LABEL, VALUE, BAR, GAP = 800, 260, 220, 12, 16  # px; VALUE: the column of what bars stand for
+WIDTH, LABEL, VALUE, BAR, GAP = 800, 260, 220, 12, 16  # px; VALUE: the column of the bars' names
 STYLE = """<style>text{font:12px sans-serif;fill:#222}.o{fill:#2a7f62}.p{fill:#b9bcc4}.a{stroke:#ddd}
 @media(prefers-color-scheme:dark){text{fill:#ddd}.p{fill:#6b7080}.a{stroke:#444}}</style>"""
 
 
 def bars_of(results):
-    """Returns (label, our ns, the best peer's ns, its name) of the main rows that were measured."""
+    """Returns (label, cgtree's ns, the best peer's ns, its name) of the main rows that were
+    measured."""
     programs = {program.result: program for program in PROGRAMS}
     bars = []
     for result, name, label in MAIN_ROWS:

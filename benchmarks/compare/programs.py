@@ -1,12 +1,12 @@
-"""What is run, and which rows are compared with which."""
+"""The programs to run, and the rows to compare."""
 
 import collections
 import re
 
-# `result` is the stem of the file in benchmarks/results. `commands` run one after the other in each
-# round: first ours, then the peers'; a command that ends in .py needs PyTorch, and is left out where
-# there is none. `pairs` are (row, row that it is compared with), the first a pattern of the whole
-# name; the second may use its groups, and may name several: the best of them counts.
+# `result` is the stem of the file in benchmarks/results. `commands` run one after the other in each round: first
+# cgtree's, then the peers'; a command that ends in .py needs PyTorch, and is left out without it. `pairs` are (row, row
+# to compare it with), the first a pattern of the whole name; the second may use its groups, and may name several: the
+# best of them counts.
 Program = collections.namedtuple("Program", "result commands pairs samples")
 
 PROGRAMS = [
@@ -48,7 +48,7 @@ PROGRAMS = [
     ], 100),
 ]
 
-# What a reader calls the rows that ours are compared with, by the start of their names.
+# Names for readers of the rows of peers, by the start of their names.
 PEERS = {
     "BM_Call/torch_trees": "PyTorch's trees",
     "BM_Chain/torch_trees": "PyTorch's trees",
@@ -61,7 +61,7 @@ PEERS = {
     "BM_Trace/c10": "PyTorch's c10",
 }
 
-# The rows of the picture: (program, row, what a reader calls it).
+# The rows of the picture: (program, row, name for readers).
 MAIN_ROWS = [
     ("replay_bench", "BM_Call/copied:0/moved:0", "a call"),
     ("replay_bench", "BM_Call/copied:16/moved:1", "16 inputs that have moved"),
@@ -75,7 +75,8 @@ MAIN_ROWS = [
 
 
 def rivals(program, name):
-    """Returns the names of the rows that the row is compared with, the first that apply."""
+    """Returns the names of the rows to compare with this row, from the first pattern that
+    applies."""
     for pattern, others in program.pairs:
         found = re.fullmatch(pattern, name)
         if found:

@@ -1,9 +1,9 @@
-"""Rows of several rounds as one, with what they vary by.
+"""Merges rows of several rounds, with their variation.
 
 A program measures a row in samples, and reports their minimum, median and 99th percentile; some
-also the median of what a sample took more than a bare launch beside it, "above". A
-round runs each program once, ours and the peers' in turn, so that a machine that slows down in
-between slows down all of them.
+also report "above", the median of the excess of a sample over a bare launch beside it. A round runs
+each program once, cgtree's and the peers' in turn, so that a machine that slows down in between
+slows down all of them.
 """
 
 import statistics
@@ -13,14 +13,14 @@ STATISTICS = ("min", "median", "p99", "above")
 
 
 def name_of(row):
-    """Returns the name of a row without what google/benchmark adds to it."""
+    """Returns the name of a row without google/benchmark's additions."""
     added = ("iterations:", "manual_time", "real_time", "repeats:", "min_time:", "threads:1")
     return "/".join(part for part in row["name"].split("/") if not part.startswith(added)
                     or (part.startswith("threads:1") and part != "threads:1"))
 
 
 def nanoseconds_of(row):
-    """Returns {statistic: ns} of a row as a program has written it; {} of one that failed."""
+    """Returns {statistic: ns} of a row as a program wrote it; {} of a failed row."""
     found = {}
     for statistic in STATISTICS:
         for unit in ("ns", "us"):
@@ -32,8 +32,8 @@ def nanoseconds_of(row):
 
 
 def read(document):
-    """Returns {name: {statistic: ns}} of a result file. A name that occurs several times is the
-    repetition with the least median."""
+    """Returns {name: {statistic: ns}} of a result file. For a name that occurs several times, the
+    repetition with the least median is used."""
     rows = {}
     for row in document.get("benchmarks", []):
         if row.get("run_type", "iteration") != "iteration":
@@ -64,11 +64,11 @@ def merge(rounds):
 
 
 def noise_of(row):
-    """Returns by how much of the median the rounds' medians lie apart."""
+    """Returns the spread of the rounds' medians, relative to the median."""
     return (max(row["medians"]) - min(row["medians"])) / row["median"] if row["median"] else 0.0
 
 
 def best_of(rows, names):
-    """Returns the (name, row) of least median among those names that are there, or None."""
+    """Returns the (name, row) of least median among the existing names, or None."""
     there = [(rows[name]["median"], name) for name in names if name in rows]
     return (min(there)[1], rows[min(there)[1]]) if there else None

@@ -1,4 +1,4 @@
-"""The table that people read."""
+"""The table for readers."""
 
 from programs import rivals
 from rows import best_of, noise_of
@@ -26,7 +26,7 @@ def change_of(row, before):
 
 def lines_of(program, rows, before, only_compared):
     """Returns a line per row: its times and noise, its ratio to the row that it is compared with,
-    and what has changed since the results that were committed last."""
+    and its change since the last committed results."""
     shown = [(name, row, best_of(rows, rivals(program, name))) for name, row in rows.items()]
     shown = [(name, row, rival) for name, row, rival in shown
              if rival or not only_compared or not program.pairs]

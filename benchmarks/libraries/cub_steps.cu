@@ -1,4 +1,4 @@
-// CUB: algorithms over the whole device, whose temporary storage is the step's.
+// CUB: algorithms over the whole device, with temporary storage allocated by the step.
 #include <cub/cub.cuh>
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kCount = static_cast<int>(kInputFloats);
 
-// Calls `algorithm(storage, bytes, stream)` as CUB wants it: for the bytes, then with them.
+// Calls `algorithm(storage, bytes, stream)` as CUB requires: first for the bytes, then with the
+// storage.
 template <typename Algorithm>
 void run(Device device, const Algorithm& algorithm) {
   const auto stream = static_cast<cudaStream_t>(current_stream().native());

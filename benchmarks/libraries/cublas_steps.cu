@@ -1,4 +1,4 @@
-// cuBLAS: with its own workspace and with one that it is given, and with pointers behind a table.
+// cuBLAS: with its own workspace, with a given workspace, and with pointers in a table.
 #include <cublas_v2.h>
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr int kSide = 512;       // of square matrices
 constexpr int kDepth = 1 << 14;  // of thin ones, whose sums cuBLAS splits
 constexpr int kThin = 64;
 constexpr int kMatrices = 4;                       // of a batch
-constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS advises for Hopper
+constexpr std::size_t kWorkspaceBytes = 32 << 20;  // cuBLAS's advice for Hopper
 
 void expect_success(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) {
@@ -36,7 +36,7 @@ using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation
 struct Cublas {
   Cublas() { expect_success(create(&handle), "create"); }
 
-  void use(StreamRef stream) const {  // which resets the workspace
+  void use(StreamRef stream) const {  // this resets the workspace
     expect_success(set_stream(handle, static_cast<cudaStream_t>(stream.native())), "set a stream");
   }
 
@@ -94,7 +94,7 @@ struct WriteTable {
   }
 };
 
-// The matrices' addresses are in a table on the device, which no audit of parameters looks into.
+// The matrices' addresses are in a table on the device, which no audit of parameters reads.
 Tensor multiply_batch(const Cublas& cublas, const Tensor& x) {
   Tensor y = empty({kMatrices, kThin, kThin}, DType::kFloat32);
   const Tensor memory = empty({3 * kMatrices}, DType::kInt64);

@@ -1,4 +1,4 @@
-// cuBLASLt: matrix products whose workspace is the step's.
+// cuBLASLt: matrix products with a workspace allocated by the step.
 #include <cublasLt.h>
 
 #include <cstdint>

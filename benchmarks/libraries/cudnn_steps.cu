@@ -1,4 +1,4 @@
-// cuDNN: a convolution and a softmax. Without its headers there is nothing to measure.
+// cuDNN: a convolution and a softmax. Without its headers there are no steps.
 #include "base/error.h"
 #include "benchmarks/libraries/library_steps.h"
 

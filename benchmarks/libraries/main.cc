@@ -1,6 +1,7 @@
-// How much of what libraries pass to their kernels does the audit of a recording attribute? Each
-// step of library_steps.h is recorded, and the addresses in its graph are counted by whose memory
-// they are. What is foreign, and what the audit could not see, is listed.
+// Measures the share of the addresses that libraries pass to their kernels that the audit of a
+// recording attributes. Each step of library_steps.h is recorded, and the addresses in its graph
+// are counted by the owner of the memory. Foreign addresses, and parts that the audit could not
+// read, are listed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -53,7 +54,7 @@ Tensor make_input(Device device) {
   return from_host<float>({kInputFloats}, values, device);
 }
 
-// Returns the row of a step. The input is static, so that cgtree adds no node of its own.
+// Returns the row of a step. The input is static, so that cgtree adds no node.
 Json measure(Context& context, const ScannedWords& scanned, const LibraryStep& step,
              const Tensor& x) {
   Json row = {{"library", step.library}, {"step", step.name}};
@@ -105,7 +106,7 @@ Json measure_all_reduce(Device device, int ranks) {
       const auto count = [&](const NewRecording& recording) {
         scanned.add(*device_api(own).graphs(), recording.graphs);
       };
-      const Stream stream(own);  // which plain copies of other ranks do not wait for
+      const Stream stream(own);  // plain copies of other ranks do not wait for it
       Context context(own, {.stream = stream, .before_first_launch = count});
       Communicator communicator(context, collectives);
       const Tensor input = make_input(own);

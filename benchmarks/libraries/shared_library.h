@@ -1,4 +1,4 @@
-// SharedLibrary: a library that is loaded when it is needed, and stays loaded.
+// SharedLibrary: a library that is loaded on demand, and stays loaded.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace cgtree::benchmarks {
 
 class SharedLibrary {
  public:
-  // What a name stands for, as a function of the type that is needed.
+  // The address of a symbol, as a function of the required type.
   struct Symbol {
     void* address;
     template <typename F>
@@ -21,7 +21,7 @@ class SharedLibrary {
     }
   };
 
-  // Loads the first file that there is, as it is or from the toolkit's folder. Throws
+  // Loads the first file that exists, by its name or from the toolkit's folder. Throws
   // InvalidArgument.
   explicit SharedLibrary(std::initializer_list<const char*> files) {
     for (const char* const file : files) {

@@ -1,5 +1,5 @@
-// What a call of a step function of PyTorch costs the host in C++, beside the launch of a graph of
-// PyTorch's own with the same work. Needs a GPU and the headers of PyTorch.
+// Host cost of a call of a PyTorch step function in C++, compared with the launch of a PyTorch
+// graph with the same work. Needs a GPU and the headers of PyTorch.
 //
 //   libtorch_bench [--json=FILE]
 #include <ATen/ATen.h>

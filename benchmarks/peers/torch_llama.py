@@ -12,14 +12,14 @@ back on the device. For each batch there is a row for each of --modes:
                    the row fails if they skip it, or record again while it is timed
   hand-made graph  a torch.cuda.CUDAGraph captured from the eager step
   cgtree           cgtree.torch.compile(kernels="eager"); like the next one, the row fails if a timed
-                   step was no replay
+                   step was not a replay
   cgtree-inductor  cgtree.torch.compile(), with the kernels of reduce-overhead
 
-In float32 the row fails if it decodes other tokens than the first one.
+In float32 the row fails if it decodes other tokens than the first row.
 
 The step time is the median over blocks of steps with one synchronisation at their end. The host
 time is the median time until the call of a step returns on an idle device. No row needs a mask,
-because the attention reads only positions that are valid: what suits PyTorch best.
+because the attention reads only valid positions, which suits PyTorch best.
 
 The exit status is 1 if a row failed or there is no GPU. --device=cpu measures the eager row.
 """
@@ -50,7 +50,7 @@ BLOCK = 20  # steps
 
 
 class NotMeasured(Exception):
-    """A row would time something else than what it claims to."""
+    """A row would time other work than it claims."""
 
 
 # The model.
@@ -108,7 +108,7 @@ def make_decoder(torch, sizes, max_length, device, dtype):
             half = sizes.head_size // 2
             frequencies = ROPE_THETA ** -(torch.arange(half, device=device).double() / half)
             angles = torch.outer(torch.arange(max_length, device=device).double(), frequencies)
-            # The lower half of a head subtracts what it takes from the upper half.
+            # The lower half of a head subtracts the product with the upper half.
             cosines = torch.cat([angles.cos(), angles.cos()], -1).to(dtype)
             sines = torch.cat([-angles.sin(), angles.sin()], -1).to(dtype)
             self.register_buffer("cosines", cosines, persistent=False)
@@ -132,7 +132,7 @@ def make_decoder(torch, sizes, max_length, device, dtype):
             self.restart()
 
         def restart(self):
-            """Sets the first tokens, each sequence's its own."""
+            """Sets the first tokens, which differ between sequences."""
             batch = self.token.shape[0]
             self.token.copy_(torch.arange(batch, device=device) % sizes.vocabulary)
 
@@ -151,7 +151,8 @@ def make_decoder(torch, sizes, max_length, device, dtype):
 
 
 def bytes_read(sizes, batch, context, item):
-    """What a step has to read at least: each weight but the embedding, and the valid cache."""
+    """The bytes that a step must read at least: each weight except the embedding, and the valid
+    cache."""
     heads = sizes.heads + 2 * sizes.kv_heads
     layer = sizes.hidden * (heads * sizes.head_size + sizes.heads * sizes.head_size +
                             3 * sizes.ffn)
@@ -168,7 +169,7 @@ def percentile(values, share):
 
 
 def measure(synchronize, step, steps):
-    """Times in us of a step, which is warm."""
+    """Times in us of a warm step."""
     per_step = []
     on_host = []
     gc.collect()
@@ -196,14 +197,14 @@ def measure(synchronize, step, steps):
 
 
 def first_tokens(synchronize, model, step):
-    """What one step decodes from the first tokens."""
+    """The tokens that one step decodes from the first tokens."""
     model.restart()
     step()
     synchronize()
     return model.token.tolist()
 
 
-# The rows. Each yields its step, and in the end checks that it was what was timed.
+# The rows. Each yields its step, and checks at the end that the step was the timed work.
 
 
 def run_eagerly(torch, model):
@@ -212,7 +213,7 @@ def run_eagerly(torch, model):
 
 
 def graphs_recorded(torch):
-    """How many graphs the trees have recorded; counts itself."""
+    """The number of graphs that the trees have recorded; counts itself."""
     from torch._inductor.cudagraph_trees import get_container
     manager = get_container(torch.cuda.current_device()).tree_manager
     return 0 if manager is None else manager.new_graph_id().id
@@ -294,7 +295,7 @@ MODES = {"eager": run_eagerly, "reduce-overhead": run_compiled, "hand-made graph
 
 
 def measure_row(torch, mode, model, arguments, batch, expected):
-    """A row, and what its first step decodes."""
+    """A row, and the tokens that its first step decodes."""
     synchronize = torch.cuda.synchronize if arguments.device == "cuda" else lambda: None
     run = MODES[mode](torch, model)
     step = next(run)
@@ -306,7 +307,7 @@ def measure_row(torch, mode, model, arguments, batch, expected):
     row.update(next(run))
     row["tokens_per_second"] = batch / row["step_us"] * 1e6
     if expected is not None:
-        # bf16 rounds differently in other kernels, so that near ties may be decided otherwise.
+        # Other kernels round bf16 differently, so that near ties may be decided differently.
         row["same_first_tokens"] = sum(map(int.__eq__, tokens, expected)) / batch
         if arguments.dtype == "float32" and tokens != expected:
             raise NotMeasured(f"it decodes {tokens}, and the first row {expected}")
@@ -326,7 +327,7 @@ def driver_version():
 
 
 def command_line():
-    """The command, with the names of files in place of absolute paths."""
+    """The command, with names of files instead of absolute paths."""
     words = ["benchmarks/peers/" + pathlib.Path(sys.argv[0]).name] + sys.argv[1:]
     return " ".join(["python3"] + [re.sub(r"(^|=)/\S*/", r"\1", word) for word in words])
 
@@ -376,11 +377,11 @@ def run(torch, arguments):
                 expected = expected or tokens
                 print(f"batch {batch}, {mode}: step {row['step_us']:.1f} us, "
                       f"host {row['host_us']:.1f} us", file=sys.stderr, flush=True)
-            except Exception as error:  # the other rows are still worth their time
+            except Exception as error:  # the other rows are still useful
                 traceback.print_exc()
                 row["error"] = f"{type(error).__name__}: {error}"
             results["rows"].append(row)
-            if arguments.json:  # after each row, as a run may be cut short
+            if arguments.json:  # after each row, because a run may be interrupted
                 arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return results["rows"]
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares logits that `dump_logits DIR` has written with PyTorch's for the same weights.
+"""Compares logits written by `dump_logits DIR` with PyTorch's for the same weights.
 
   bazel run //benchmarks/serve/llama:dump_logits -- DIR [--model=1b]
   python3 benchmarks/peers/torch_logits.py DIR [--device=cuda]
 
-DIR holds what a Llama model of Hugging Face's is made of, prompts, and the logits that the program
-computed at the last position of each:
+DIR holds the files of a Hugging Face Llama model, prompts, and the logits that the program computed
+at the last position of each:
 
   config.json        hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads,
                      intermediate_size, vocab_size, rms_norm_eps, rope_theta, head_dim
@@ -13,10 +13,10 @@ computed at the last position of each:
   tokens.json        {"prompts": [[token, ...], ...]}
   logits.json        {"logits": [[one float of each token of the vocabulary], ...]}
 
-The reference is transformers' LlamaForCausalLM where that can be imported, and the same arithmetic
-in plain PyTorch where not, in float32. A difference is the largest one of a prompt's logits,
-divided by the standard deviation of the reference's. It may be 1e-3 where the weights are in
-float32; else twice the difference that the reference itself makes when it is computed in bf16.
+The reference is transformers' LlamaForCausalLM if it can be imported, and otherwise the same
+arithmetic in plain PyTorch, in float32. A difference is the largest one of a prompt's logits,
+divided by the standard deviation of the reference's. It may be 1e-3 if the weights are in float32;
+otherwise twice the difference of the reference itself when it is computed in bf16.
 
 The exit status is 0 if each prompt's difference is within its limit, 1 if one is not, and 2 if
 the comparison was not made.
@@ -38,10 +38,10 @@ NUMBERS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_v
 
 
 class Unusable(Exception):
-    """What was read cannot be compared."""
+    """The data cannot be compared."""
 
 
-# What the directory holds.
+# The contents of the directory.
 
 
 def read_json(path):
@@ -80,7 +80,7 @@ def read_safetensors(torch, path):
         if end - begin != count * dtype.itemsize or 8 + size + end > len(data):
             raise Unusable(f"{path}: {name} of shape {entry['shape']} has bytes {begin} to {end} "
                            f"of {len(data) - 8 - size}")
-        if (8 + size + begin) % dtype.itemsize:  # frombuffer() wants them aligned
+        if (8 + size + begin) % dtype.itemsize:  # frombuffer() requires alignment
             flat = torch.frombuffer(bytearray(data[8 + size + begin:8 + size + end]), dtype=dtype)
         else:
             flat = torch.frombuffer(data, dtype=dtype, count=count, offset=8 + size + begin)
@@ -213,7 +213,7 @@ def transformers_model(torch, config, weights, dtype, device):
             rope_parameters={"rope_type": "default", "rope_theta": theta},
             max_position_embeddings=1 << 20, tie_word_embeddings=False, attention_bias=False,
             mlp_bias=False))
-    # Versions of transformers differ in where they look for the base of the positions.
+    # Versions of transformers differ in the place of the base of the positions.
     theirs = model.model.rotary_emb.inv_freq.float().cpu()
     if not torch.allclose(theirs, inverse_frequencies(torch, config), rtol=1e-4, atol=0):
         raise Unusable("transformers does not take rope_theta")
@@ -328,7 +328,7 @@ def main():
         within = compare(torch, arguments)
     except Unusable as error:
         unusable(error)
-    except Exception as error:  # not 1, which says that the logits differ
+    except Exception as error:  # not 1, which means that the logits differ
         traceback.print_exc()
         unusable(f"{type(error).__name__}: {error}")
     print("the logits agree" if within else "the logits differ")

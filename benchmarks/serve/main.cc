@@ -1,5 +1,5 @@
-// Measures examples/serve: serves a trace eagerly and through cgtree, with policies for sizes that
-// vary, once or for a long time.
+// Measures examples/serve: serves a trace eagerly and through cgtree, with policies for varying
+// sizes, once or for a long time.
 //
 // Exit status: 0; 1 if the modes disagree about a token or the memory of a soak grows; 2 for
 // errors.

@@ -1,4 +1,4 @@
-// Schedule, launch and wait until every request is finished, and the sums of what was measured.
+// Schedules, launches and waits until every request is finished, and sums up the measurements.
 #include "benchmarks/serve/measure.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ void add(Work& work, std::int64_t rows, std::int64_t with_padding) {
   work.padded += with_padding - rows;
 }
 
-// Adds what the step computes.
+// Adds the work of the step.
 // `learned`: the batches that decode() may be padded to beside the plan's.
 void add_work(const Scheduler& scheduler, const SizePlan& plan, const Sizes& learned,
               Served& served) {
@@ -94,7 +94,7 @@ std::string gibibytes(std::int64_t bytes) {
 struct MemoryNeeds {
   std::int64_t weights = 0;
   std::int64_t kv_cache = 0;
-  std::int64_t step = 0;  // temporaries, with what pools round up
+  std::int64_t step = 0;  // temporaries, including the rounding of pools
 
   std::int64_t total() const { return weights + kv_cache + step; }
 };

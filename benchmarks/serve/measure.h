@@ -56,28 +56,28 @@ struct Served {
 // rank), or 0 for an empty list. Requires: 0 < percent <= 100.
 double percentile(std::vector<double> values, double percent);
 
-// Runs both functions once in a context of their own, so that loading kernels is in no result.
+// Runs both functions once in a separate context, so that no result includes loading kernels.
 void prime(const Model& model, const SchedulerOptions& options, const Rank& rank = {});
 
-// Serves `requests`, which take `steps` steps: if `compiled`, through recordings as `plan` says,
-// and else eagerly, with the same functions and kernels on sizes that are padded alike. Requires:
-// `requests` are ordered by arrival. Throws what cgtree throws.
+// Serves `requests`, which take `steps` steps: if `compiled`, through recordings under `plan`, and
+// otherwise eagerly, with the same functions and kernels on equally padded sizes. Requires:
+// `requests` are ordered by arrival. Throws as cgtree.
 Served serve(const Model& model, std::span<const Request> requests, const SchedulerOptions& options,
              const SizePlan& plan, std::int64_t steps, bool compiled, const Rank& rank = {},
              std::size_t verify_every = 0);
 
-// Progress shows how far serving is, in one line of a terminal.
+// Progress shows the progress of serving, in one line of a terminal.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Writes to `file` only if it is a terminal. `total` is the number of `unit` that are to come.
+  // Writes to `file` only if it is a terminal. `total` is the expected number of `unit`.
   Progress(std::FILE* file, std::string label, std::int64_t total, std::string unit = "step");
   ~Progress();  // clears the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Redraws at most ten times a second. The caller gives the time, because it has just read it.
+  // Redraws at most ten times a second. The caller passes the time, because it has just read it.
   void update(std::int64_t done, std::int64_t tokens, Clock::time_point now) {
     if (file_ != nullptr && now >= next_draw_) draw(done, tokens, now);
   }
@@ -94,7 +94,7 @@ class Progress {
 };
 
 // Throws OutOfMemory, which shows needs and free memory, if a model with `contexts` servers does
-// not fit. Does nothing on a device that does not tell what is free.
+// not fit. Does nothing on a device that does not report free memory.
 void expect_memory(const ModelConfig& config, const SchedulerOptions& options,
                    std::int64_t contexts, Device device);
 

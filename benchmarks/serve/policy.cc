@@ -61,7 +61,7 @@ void SizePlan::suggest(const StepSizes& sizes) {
   suggest_prefill(sizes);
 }
 
-// Each combination of a batch and a length needs a recording. Of the ways to share the budget
+// Each combination of a batch and a length needs a recording. Among the ways to share the budget
 // between the two axes, this takes the one that pads least.
 void SizePlan::suggest_prefill(const StepSizes& sizes) {
   std::map<std::int64_t, std::uint64_t> batches, lengths;
@@ -92,7 +92,7 @@ CompileOptions SizePlan::decode(CacheUse use, bool enabled) const {
   return limited(decode_options(batch), use, enabled);
 }
 
-// The outputs of a step are gone when the next one begins, so a size needs one recording.
+// The outputs of a step are released before the next one begins, so a size needs one recording.
 std::optional<LearnOptions> SizePlan::learns() const {
   if (policy_ != Policy::kLearned) return std::nullopt;
   LearnOptions options{.held_outputs = 0};

@@ -1,4 +1,5 @@
-// Policies: how sizes that vary from step to step are compiled, and how many recordings are kept.
+// Policies: the compilation of sizes that vary from step to step, and the number of kept
+// recordings.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,20 @@ struct StepSizes {
   std::map<std::pair<std::int64_t, std::int64_t>, std::uint64_t> prefills;
 };
 
-// Runs the schedule without a model: which tokens come does not change a schedule.
+// Runs the schedule without a model: the tokens do not change a schedule.
 StepSizes count_sizes(std::span<const Request> requests, const SchedulerOptions& options);
 
 enum class Policy {
   kExact,      // each size has its own recordings; the one used longest ago is evicted
   kBuckets,    // powers of two
   kSuggested,  // buckets chosen for the sizes of the trace, or of its first requests
-  kListed,     // batches of decode() are padded to sizes that are given; prefill(): powers of two
+  kListed,     // batches of decode() are padded to given sizes; prefill(): powers of two
   kLearned,    // batches of decode() are learned; the sizes of prefill() are powers of two
 };
 
 std::string_view name(Policy policy);
 
-// How the KV cache is declared, into which the calls write.
+// The declaration of the KV cache, into which the calls write.
 enum class CacheUse {
   kStatic,
   kCopied,  // copied in before the work and back after it
@@ -53,8 +54,8 @@ struct SizeLimits {
 // A SizePlan makes the options of the two compiled functions under a policy.
 class SizePlan {
  public:
-  // Each function keeps at most `budget` recordings; 0 is no limit. kSuggested chooses buckets for
-  // `sizes`. kListed takes `batches`, ascending, and the largest batch.
+  // Each function keeps at most `budget` recordings; 0 means no limit. kSuggested chooses buckets
+  // for `sizes`. kListed takes `batches`, ascending, and the largest batch.
   SizePlan(Policy policy, std::int64_t budget, SizeLimits limits, const StepSizes& sizes,
            std::span<const std::int64_t> batches = {});
 
@@ -68,7 +69,7 @@ class SizePlan {
   CompileOptions decode(CacheUse use, bool enabled) const;
   CompileOptions prefill(CacheUse use, bool enabled) const;
 
-  // What the batches of decode() are learned with, if they are.
+  // The options for learning the batches of decode(), if they are learned.
   std::optional<LearnOptions> learns() const;
   // Returns the sizes that the axes are padded to.
   StepBuckets buckets() const { return {decode_batch_, prefill_batch_, prefill_length_}; }

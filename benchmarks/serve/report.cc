@@ -131,7 +131,7 @@ Json share_json(std::optional<double> share) {
   return share ? Json(*share) : Json();
 }
 
-// What was verified, of how many replays, and what it was compared in.
+// The verified replays, the number of all replays, and the tensors that were compared.
 Json verification_json(const Served& served) {
   const ContextStats& stats = served.context;
   const double share =
@@ -237,7 +237,7 @@ class TemporaryFile {
   bool renamed_ = false;
 };
 
-// Returns the file that `path` leads to, so that a link stays a link. Renaming over a device or a
+// Returns the file that `path` leads to, so that a link remains a link. Renaming over a device or a
 // folder would replace it, so both are refused.
 fs::path resolve(const fs::path& path) {
   std::error_code error;

@@ -1,4 +1,4 @@
-// Report: the results of a run, as a table for people and as JSON for programs.
+// Report: the results of a run, as a table for readers and as JSON for programs.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct PolicyRun {
   Policy policy = Policy::kSuggested;
   std::int64_t budget = 0;  // 0: no limit
   Served served;
-  std::optional<Difference> difference;  // from the eager run; null also if there was none
+  std::optional<Difference> difference;  // from the eager run; null also without an eager run
 };
 
 struct Report {
@@ -56,7 +56,7 @@ struct Report {
 
   // The results of the last policy, or null.
   const Served* cgtree() const { return runs.empty() ? nullptr : &runs.back().served; }
-  // The results that stand for the run. Requires: something was served.
+  // The results that represent the run. Requires: something was served.
   const Served& main() const { return runs.empty() ? *eager : runs.back().served; }
   // Returns the first run that differs from the eager one, or null.
   const PolicyRun* differing() const;
@@ -65,10 +65,10 @@ struct Report {
 std::string to_table(const Report& report);
 nlohmann::ordered_json to_json(const Report& report);
 
-// Throws InvalidArgument, which says why, if `path` cannot be written. Leaves nothing behind.
+// Throws InvalidArgument with the reason if `path` cannot be written. Leaves no file behind.
 void expect_writable(const std::filesystem::path& path);
 
 // Writes a temporary file beside `path` and renames it, so that the file is written whole or not at
-// all. Throws InvalidArgument, and leaves `path` as it was.
+// all. Throws InvalidArgument, and does not change `path`.
 void write_whole(const std::filesystem::path& path, std::string_view text);
 }  // namespace cgtree::serve

@@ -1,17 +1,16 @@
-// What do tokens cost that a loop on the device decodes, beside replays that the host launches?
+// Cost of tokens that a loop on the device decodes, compared with replays that the host launches.
 //
 // BM_Round: a round of the Llama example, a token for each row. "loop": so many rounds in one
-// replay, the host takes the tokens as they come. "queued": a replay for each, enqueued ahead, of
-// which the host reads no token. "read": a replay for each, and the host reads the tokens before
-// the next.
+// replay; the host takes the tokens as they come. "queued": a replay for each, enqueued ahead; the
+// host reads no tokens. "read": a replay for each, and the host reads the tokens before the next.
 //
 // BM_Draft: a round with four proposals of a draft, which is the first two layers. "loop": 16 such
-// rounds in one replay, in each of them the draft in a loop. "unrolled": the same, the draft's
+// rounds in one replay, in each of them the draft in a loop. "unrolled": the same, with the draft's
 // steps one after the other. "replays": a replay for each step of the draft and one for the check,
 // and the host reads the tokens of each round.
 //
-// Times are those of the device for a round, and in host_us those of the host for it: to launch,
-// and to read tokens that are there.
+// Times are device times of a round, and in host_us host times of a round: to launch, and to read
+// available tokens.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -62,7 +61,7 @@ const serve::Model& model_of(Device device, const std::string& name, bool is_dra
   return is_draft ? *draft : *model;
 }
 
-// The state of a batch, and functions that change it where it is.
+// The state of a batch, and functions that change it in place.
 class Bench {
  public:
   using Function = CompiledFunction<Tensor(Tensor, Tensor, Tensor, Tensor)>;
@@ -139,7 +138,8 @@ class Bench {
   serve::RoundState state;
 };
 
-// Sets host_us: of `launch`, so many times for all rounds, and of `read` once the device is done.
+// Sets host_us: the time of `launch`, repeated for all rounds, and of `read` once the device is
+// done.
 template <typename Launch, typename Read>
 void add_host_time(benchmark::State& state, Bench& bench, Launch launch, Read read) {
   std::vector<double> samples;

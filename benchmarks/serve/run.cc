@@ -1,4 +1,4 @@
-// Checks what can be checked first, serves the trace in the modes asked for, and compares.
+// Makes all possible checks first, serves the trace in the requested modes, and compares.
 #include "benchmarks/serve/run.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::vector<Request> load_requests(const Options& options) {
   return requests;
 }
 
-// Returns what is to be served through cgtree, in order.
+// Returns the runs through cgtree, in order.
 std::vector<PolicyRun> runs_to_do(const Options& options) {
   if (options.mode == Mode::kEager) return {};
   if (options.policy) return {{.policy = *options.policy, .budget = options.budget}};
@@ -39,7 +39,7 @@ std::vector<PolicyRun> runs_to_do(const Options& options) {
   return runs;
 }
 
-// A Job holds what a run and a soak have in common.
+// A Job holds the common parts of a run and a soak.
 struct Job {
   explicit Job(const Options& options)
       : requests((expect_json(options), load_requests(options))),
@@ -91,7 +91,7 @@ struct Job {
   SchedulerOptions scheduler;
   std::vector<std::unique_ptr<const Model>> models;  // the shards, by rank
   StepSizes sizes;
-  StepSizes seen;  // of the requests that sizes are suggested from
+  StepSizes seen;  // of the requests from which sizes are suggested
   std::size_t verify_every;
 };
 
@@ -109,8 +109,8 @@ Report run(const Options& options) {
   if (report.runs.empty()) report.eager = serve_with(Policy::kExact, 0, false);
   for (PolicyRun& run : report.runs) {
     run.served = serve_with(run.policy, run.budget, true);
-    // Products of other sizes may be rounded otherwise, so each policy has its own eager run.
-    // Sizes that are learned change meanwhile.
+    // Products of other sizes may be rounded differently, so each policy has its own eager run.
+    // Learned sizes change meanwhile.
     if (options.mode == Mode::kBoth && run.policy != Policy::kLearned) {
       report.eager = serve_with(run.policy, run.budget, false);
       run.difference = find_difference(report.eager->tokens, run.served.tokens);

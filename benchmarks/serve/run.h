@@ -1,4 +1,4 @@
-// run() and run_soak(): all of the program but the command line, from options to a report.
+// run() and run_soak(): the program without its command line, from options to a report.
 #pragma once
 
 #include "benchmarks/serve/options.h"

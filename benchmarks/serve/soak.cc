@@ -21,11 +21,11 @@ namespace {
 using Clock = Progress::Clock;
 
 constexpr std::size_t kMebibyte = 1 << 20;
-// One more segment is not a leak, because sizes are random; neither is a heap that settles late.
+// One more segment is not a leak, because sizes are random; nor is a heap that settles late.
 constexpr std::size_t kPoolSlack = 2 * kMebibyte;
 constexpr std::size_t kResidentSlack = 16 * kMebibyte;
 
-// Sanitizers keep freed memory, so that the process grows however clean it is.
+// Sanitizers keep freed memory, so that every process grows.
 #if defined(__has_feature)
 #define SERVE_HAS_FEATURE(feature) __has_feature(feature)
 #else
@@ -91,14 +91,14 @@ class Soak {
   }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool is_over() const { return Clock::now() - start_ >= length_; }
-  // Each context gets two rounds at least before growth counts.
+  // Each context gets at least two rounds before growth counts.
   bool is_settling() const {
     return std::cmp_less(report_.rounds, 2 * servers_.size()) ||
            Clock::now() - start_ < std::min<Clock::duration>(std::chrono::minutes(1), length_ / 3);
   }
 
-  // Returns at most 100 requests in a row, which arrive up to four times slower or faster than in
-  // the trace.
+  // Returns at most 100 consecutive requests, which arrive up to four times slower or faster than
+  // in the trace.
   std::vector<Request> draw_requests() {
     const std::int64_t count = 1 + draw(std::min<std::int64_t>(100, std::ssize(requests_)));
     const std::int64_t first = draw(std::ssize(requests_) - count + 1);
@@ -160,7 +160,7 @@ class Soak {
       if (context.pool.has_grown(kPoolSlack)) {
         fail(fmt::format("the pool of policy {}", name(context.policy)), context.pool);
       }
-      // Decode and prefill have the budget each.
+      // Decode and prefill each have the budget.
       if (context.budget != 0 &&
           std::cmp_greater(context.stats.kept_recordings, 2 * context.budget)) {
         report_.failure =
@@ -195,7 +195,7 @@ void Watched::see(std::size_t bytes, bool is_settled) {
   if (!is_settled) settled = most;
 }
 
-// One is eager, and each policy has one for each use of the cache.
+// One server is eager, and each policy has a server for each use of the cache.
 std::int64_t count_contexts(const Options& options) {
   return 1 + 2 * std::ssize(policies_of(options));
 }

@@ -18,7 +18,7 @@
 
 namespace cgtree::serve {
 
-// A Watched is a number of bytes: what it was when everything had warmed up, and the most since.
+// A Watched is a number of bytes: its value when everything had warmed up, and the most since.
 struct Watched {
   std::size_t settled = 0;
   std::size_t most = 0;
@@ -51,10 +51,10 @@ struct SoakReport {
 std::int64_t count_contexts(const Options& options);
 
 // Each round serves a random part of `requests`, at a random load, in the next context and eagerly,
-// padded alike, and compares all tokens; the first difference ends the soak. There are contexts for
-// each policy, or for the policy of the options. Memory may not grow after the first minute, or
-// after the first third of a shorter time. kSuggested chooses buckets for `sizes`. Throws what
-// cgtree throws.
+// with equal padding, and compares all tokens; the first difference ends the soak. There are
+// contexts for each policy, or for the policy of the options. Memory must not grow after the first
+// minute, or after the first third of a shorter time. kSuggested chooses buckets for `sizes`.
+// Throws as cgtree.
 SoakReport soak(const Model& model, std::span<const Request> requests, const Options& options,
                 const StepSizes& sizes);
 

@@ -1,4 +1,4 @@
-// Parses a request trace from left to right, and names the line and column of what does not fit.
+// Parses a request trace from left to right, and names the line and column of an error.
 #include "benchmarks/serve/trace.h"
 
 #include <fmt/format.h>
@@ -21,14 +21,14 @@ namespace {
 struct ParsedTimestamp {
   std::int64_t nanoseconds = 0;  // since 1970-01-01
   std::string error;             // empty if it parsed
-  std::size_t error_offset = 0;  // bytes before the first character that does not fit
+  std::size_t error_offset = 0;  // bytes before the first wrong character
 };
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// A Cursor reads one timestamp. After the first error it does not move any more.
+// A Cursor reads one timestamp. After the first error it does not move.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}

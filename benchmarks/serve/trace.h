@@ -1,4 +1,4 @@
-// Reads request traces: when each request arrived, and for how many tokens it asked.
+// Reads request traces: the arrival and the number of tokens of each request.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The requests that allocator benchmarks make, the same for every allocator.
+// The requests of allocator benchmarks, the same for every allocator.
 //
 // This uses the standard library only, so that a program built against PyTorch can include it.
 #pragma once
@@ -30,7 +30,8 @@ struct Sizes {
 template <typename Memory>
 class Workload {
  public:
-  // Runs `rounds` rounds of 4096 pairs. After 32, memory is fragmented and does not grow any more.
+  // Runs `rounds` rounds of 4096 pairs. After 32 rounds, memory is fragmented and does not grow any
+  // more.
   Workload(Memory& memory, const Sizes& sizes, unsigned seed, std::int64_t rounds)
       : memory_(memory) {
     std::mt19937 random(seed);
@@ -95,7 +96,7 @@ void run_trace(Memory& memory, const std::vector<TracedStep>& steps, std::vector
   }
 }
 
-// Adds frees of what the trace leaves live, in the order of the slots.
+// Adds frees of the blocks that the trace leaves live, in the order of the slots.
 inline void add_missing_frees(std::vector<TracedStep>& steps, std::size_t slots) {
   std::vector<bool> live(slots, false);
   for (const TracedStep& step : steps)

@@ -108,7 +108,7 @@ struct PairRow {
 
 struct NamedTrace {
   std::string name;
-  std::vector<TracedStep> steps;  // ends with nothing live
+  std::vector<TracedStep> steps;  // ends without live blocks
   std::size_t slots;
 };
 

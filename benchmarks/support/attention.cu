@@ -1,4 +1,4 @@
-// A thread for each score, each element of a split's sum, and each element of the output.
+// One thread for each score, each element of a split's sum, and each element of the output.
 #include "benchmarks/support/attention.h"
 
 #include <cmath>

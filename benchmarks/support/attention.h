@@ -8,7 +8,7 @@
 namespace cgtree::benchmarks {
 
 // One query of float[heads][kWidth] against a cache of keys and values, each
-// float[heads][capacity][kWidth], of which the first `*length` tokens are there.
+// float[heads][capacity][kWidth], of which the first `*length` tokens are valid.
 struct Attention {
   static constexpr int kWidth = 64;
   static constexpr int kSplit = 256;  // tokens of a split

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns [{"what": text, "nodes": count}], as one entry for each text.
+// Returns [{"what": text, "nodes": count}], with one entry for each text.
 Json list_of(const std::map<std::string, std::size_t>& counts) {
   Json list = Json::array();
   for (const auto& [what, nodes] : counts)

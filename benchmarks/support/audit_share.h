@@ -1,4 +1,4 @@
-// AuditShare: how much of what recordings refer to the audit could attribute, summed up.
+// AuditShare: the share of addresses in recordings that the audit could attribute, summed up.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace cgtree::benchmarks {
 //   foreign, unseen   lists: what, and in how many nodes
 nlohmann::ordered_json audit_share(const std::string& snapshot);
 
-// Counts what the audit looks at; for ContextOptions::before_first_launch. Nodes that cgtree adds
-// for inputs that are copied are counted, too.
+// Counts the words that the audit reads; for ContextOptions::before_first_launch. Nodes that cgtree
+// adds for copied inputs are counted, too.
 struct ScannedWords {
   std::size_t nodes = 0;
   std::size_t kernels = 0;

@@ -1,4 +1,4 @@
-// BinsMemory: an allocator that does less than a pool, as a bound for its pairs.
+// BinsMemory: an allocator that does less than a pool, as a lower bound for its pairs.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 namespace cgtree::benchmarks {
 
 // A BinsMemory has a list of free blocks for each bin of sizes, and bit masks that find the next
-// bin with a block. It takes the block that was freed last, of a bin in which all are large enough,
-// and joins neighbours. A descriptor with its neighbours and links is half a cache line. It has no
-// lock, no statistics and no order of addresses, and its addresses are the numbers of
-// descriptors, so that free() looks nothing up.
+// bin with a block. It takes the block that was freed last, from a bin in which all blocks are
+// large enough, and joins neighbours. A descriptor with its neighbours and links is half a cache
+// line. It has no lock, no statistics and no order of addresses, and its addresses are the numbers
+// of descriptors, so that free() needs no search.
 class BinsMemory {
  public:
   BinsMemory() : nodes_(1) {
@@ -67,7 +67,7 @@ class BinsMemory {
     return static_cast<std::uint32_t>((static_cast<std::uint64_t>(shift) << (kSubBits - 1)) +
                                       (units >> shift));
   }
-  // Returns the first bin from this one on that has a block. One has: the end of all memory.
+  // Returns the first bin from this one on that has a block. One always has: the end of all memory.
   std::uint32_t first_of(std::uint32_t bin) const noexcept {
     std::uint32_t word = bin / 64;
     std::uint64_t mask = masks_[word] & (~std::uint64_t{0} << bin % 64);

@@ -1,4 +1,4 @@
-// CUDA itself, without the library in between: the toolkit's version and cudaGraphLaunch.
+// CUDA itself, without cgtree in between: the toolkit's version and cudaGraphLaunch.
 //
 // Programs include this only where CGTREE_WITH_CUDA is defined.
 #pragma once

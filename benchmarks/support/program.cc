@@ -1,4 +1,4 @@
-// Parses the command line, notes where the numbers come from, and runs the rows.
+// Parses the command line, notes the origin of the numbers, and runs the rows.
 #include "benchmarks/support/program.h"
 
 #include <benchmark/benchmark.h>
@@ -56,7 +56,7 @@ void describe_run(Device device, const std::string& commit, const std::vector<st
 #endif
 }
 
-// Returns `path` relative to the caller's folder. `bazel run` starts programs in another one and
+// Returns `path` relative to the caller's folder. `bazel run` starts programs in another folder and
 // names the caller's; google/benchmark needs an absolute path.
 std::string absolute(const std::string& path) {
   const char* const caller = std::getenv("BUILD_WORKING_DIRECTORY");

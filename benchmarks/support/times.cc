@@ -1,4 +1,4 @@
-// Turns samples into counters, and replaces operator new by one that counts.
+// Turns samples into counters, and replaces operator new by a version that counts.
 #include "benchmarks/support/times.h"
 
 #include <algorithm>

@@ -13,15 +13,15 @@
 namespace cgtree::benchmarks {
 
 // Returns how often this thread has allocated heap memory with operator new. Linking this replaces
-// the program's operator new. What a driver allocates with malloc is not counted.
+// the program's operator new. Allocations of a driver with malloc are not counted.
 std::uint64_t allocation_count() noexcept;
 
 // Sets the counters min_us and median_us of samples in seconds, if there are any.
 void add_counters(benchmark::State& state, std::vector<double> samples);
 
-// One sample is the mean of a batch, because reading the clock costs tens of ns and a call about
-// 1 us. The stream is drained, off the clock, before so much is enqueued that the device's queue is
-// full and a launch would wait for the device.
+// One sample is the mean of a batch, because reading the clock costs tens of ns and a call about 1
+// us. The stream is drained, off the clock, before the device's queue is full and a launch would
+// wait for the device.
 struct Batches {
   int calls = 16;            // per sample
   int until_drained = 4;     // samples
@@ -32,7 +32,7 @@ struct Batches {
   }
 };
 
-// HostTime samples what enqueueing a call costs the host, without the device's time.
+// HostTime samples the host cost of enqueuing a call, without the device's time.
 class HostTime {
  public:
   HostTime(benchmark::State& state, StreamRef stream, const Batches& batches)
@@ -43,7 +43,7 @@ class HostTime {
   // Runs call() in batches. The time of the row is the mean per call.
   template <typename Call>
   void measure(Call call) {
-    run(call);  // caches, branch predictors, the driver's lazy work
+    run(call);  // warms caches, branch predictors, the driver's lazy work
     stream_.synchronize();
     int enqueued = 0;
     for (auto _ : state_) {
@@ -56,9 +56,9 @@ class HostTime {
     report();
   }
 
-  // As measure(), with a batch of bare() behind each batch of call(), so that both see the host's
-  // clock of the moment: the counter above_us is the median of what a call takes more. Both work on
-  // the same stream.
+  // As measure(), with a batch of bare() after each batch of call(), so that both see the host's
+  // present clock rate: the counter above_us is the median excess of a call. Both work on the same
+  // stream.
   template <typename Call, typename Bare>
   void measure_above(Call call, Bare bare) {
     (void)run(bare);
@@ -100,8 +100,8 @@ class HostTime {
 };
 
 // DeviceTime samples the time from the first of `calls` enqueued calls until the last has ended,
-// per call. That is the device's time if it takes longer than the host takes to enqueue, and else
-// the host's.
+// per call. This is the device's time if it exceeds the host's time to enqueue, and otherwise the
+// host's.
 class DeviceTime {
  public:
   DeviceTime(benchmark::State& state, StreamRef stream, int calls)
@@ -109,7 +109,7 @@ class DeviceTime {
 
   template <typename Call>
   void measure(Call call) {
-    run(call);  // caches, clocks, the driver's lazy work
+    run(call);  // warms caches, clocks, the driver's lazy work
     for (auto _ : state_) {
       samples_.push_back(run(call));
       state_.SetIterationTime(samples_.back());

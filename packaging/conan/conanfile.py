@@ -38,7 +38,7 @@ class CgtreeConan(ConanFile):
 
     def requirements(self):
         if not self.options.system_packages:
-            # Headers alone: programs need none of them.
+            # Only headers: programs do not need them.
             for package in ("fmt/11.2.0", "spdlog/1.15.3", "nlohmann_json/3.11.3"):
                 self.requires(package, visible=False, libs=False, options={"header_only": True} if "json" not in package else {})
 
@@ -63,7 +63,8 @@ class CgtreeConan(ConanFile):
         CMake(self).install()
 
     def package_info(self):
-        # cgtree's own CMake package is right for both kinds of libraries and says what CUDA needs.
+        # cgtree's own CMake package is right for both kinds of libraries and has the requirements
+        # of CUDA.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = ["lib/cmake/cgtree"]
         self.cpp_info.includedirs = ["include/cgtree"]

@@ -11,7 +11,7 @@ class Cgtree(CMakePackage, CudaPackage):
 
     license("Apache-2.0")
 
-    # There is no archive to fetch yet: `spack dev-build cgtree@0.2.0` builds the checkout that it is called in.
+    # No archive exists to fetch yet: `spack dev-build cgtree@0.2.0` builds the checkout in which it is called.
     version("0.2.0")
 
     variant("shared", default=False, description="Build the library in C++ as a shared one")

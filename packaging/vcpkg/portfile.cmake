@@ -1,4 +1,4 @@
-# An overlay port, which builds the sources that it lies in: vcpkg install cgtree --overlay-ports=packaging/vcpkg
+# An overlay port, which builds the sources around it: vcpkg install cgtree --overlay-ports=packaging/vcpkg
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
 vcpkg_check_features(OUT_FEATURE_OPTIONS options FEATURES cuda CGTREE_CUDA)

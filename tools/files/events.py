@@ -1,5 +1,5 @@
-"""Reads event files (docs/events.md). What cannot be read is left out and noted: a file may be read
-while it is written, or after the process that wrote it was killed.
+"""Reads event files (docs/events.md). Unreadable lines are left out and noted: a file may be read
+while it is written, or after its process was killed.
 """
 
 import dataclasses
@@ -20,12 +20,13 @@ class EventFile:
 
 
 def is_number(value):
-    """Returns whether it is a time, a size or a count, and not larger than any of those."""
+    """Returns whether it is a time, a size or a count, and not larger than any of these may be."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def _finite(text):
-    """Returns the float. Events have no others, and neither have traces that are made of them."""
+    """Returns the float. Events have no infinities or NaNs, and neither have traces made from
+    them."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
@@ -33,7 +34,7 @@ def _finite(text):
 
 
 def _parse(line):
-    """Returns the event of a line, or None if it is none."""
+    """Returns the event of a line, or None for another line."""
     try:
         event = json.loads(line, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):

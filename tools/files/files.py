@@ -1,4 +1,4 @@
-"""Files that the user of a tool names; those that a tool writes are written whole or not at all."""
+"""Files named by the user of a tool; files that a tool writes are written whole or not at all."""
 
 import argparse
 import contextlib
@@ -8,7 +8,7 @@ import stat
 
 
 class CannotWrite(Exception):
-    """Says which file, and why."""
+    """Names the file, and the reason."""
 
 
 def user_path(text):
@@ -31,7 +31,7 @@ def _target(path):
 def write_all(texts, keep):
     """Writes each (path, text): to temporary files beside the targets, then renamed over them.
 
-    None may be one of the files `keep`, and no two the same. Raises CannotWrite; then no target has changed
+    No path may be one of the files `keep`, and no two may be the same. Raises CannotWrite; then no target has changed
     unless a rename itself failed.
     """
     with contextlib.ExitStack() as stack:
@@ -46,7 +46,7 @@ def write_all(texts, keep):
                 stack.callback(temporary.unlink, missing_ok=True)
                 temporary.write_text(text, encoding="utf-8", errors="replace", newline="\n")  # halves of pairs
                 written.append((temporary, target))
-            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            except (OSError, RuntimeError) as error:  # RuntimeError: a cycle of links
                 raise CannotWrite(f"cannot write '{path}': {_why(error)}") from None
         for temporary, target in written:
             try:

@@ -14,15 +14,15 @@ class BadProfile(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    ns: int     # not negative: one that ends before it begins, as in a broken file, takes no time
-    node: int   # the number of the node; 0: none, or not known
-    graph: int  # the number of the executable graph, if the profile has it apart from the node's; else 0
+    ns: int     # not negative: a launch that ends before it begins, as in a broken file, takes no time
+    node: int   # the number of the node; 0: no node, or not known
+    graph: int  # the number of the executable graph, if the profile has it separately from the node's; else 0
 
 
 @dataclasses.dataclass
 class Profile:
     launches: list
-    originals: dict  # of a number of a cloned node, the number of the node that it was cloned from
+    originals: dict  # number of a cloned node -> number of the node from which it was cloned
 
     def numbers_of(self, launch):
         """Yields the numbers by which a snapshot may know the node, the likeliest first."""
@@ -31,7 +31,7 @@ class Profile:
         if launch.graph:
             yield launch.graph << 32 | launch.node & 0xFFFFFFFF
         seen, number = set(), launch.node
-        while number and number not in seen:  # clones of clones; a circle is a broken file
+        while number and number not in seen:  # clones of clones; a cycle is a broken file
             yield number
             seen.add(number)
             number = self.originals.get(number)

@@ -1,4 +1,4 @@
-"""The times of scopes as a picture: an outer scope lies above those inside of it, each as wide as its time."""
+"""The times of scopes as a picture: an outer scope lies above its inner scopes, each as wide as its time."""
 
 import html
 import re
@@ -7,7 +7,7 @@ import scopes
 
 _WIDTH, _ROW, _GAP = 960, 22, 2
 _BYTE = 7         # the width of a character, about
-_LEAST = 0.5      # what is narrower is left out
+_LEAST = 0.5      # narrower scopes are left out
 _MOST_ROWS = 16
 _STYLE = """\
 .scope-times { font: 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
@@ -19,12 +19,12 @@ _STYLE = """\
 
 
 def _escaped(value):
-    """Names are the caller's; XML has no control characters and no halves of pairs."""
+    """Names come from the caller; XML has no control characters and no halves of pairs."""
     return html.escape(re.sub("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]", "\ufffd", value))
 
 
 def _box(name, launches, ns, whole, x, row, kind=""):
-    """Returns one scope; a reader that points at it sees the numbers."""
+    """Returns one scope; pointing at it shows the numbers."""
     wide = ns / whole * _WIDTH
     room = int((wide - 10) / _BYTE)
     label = name if len(name) <= room else name[:room - 1] + "…" if room >= 4 else ""
@@ -37,7 +37,7 @@ def _box(name, launches, ns, whole, x, row, kind=""):
 def render(times, rest):
     """Returns an SVG. `times` and `rest`: see scopes.add_up(); not all of them 0 ns."""
     whole = max(1, sum(own for _, own, _ in times.values()) + rest[1])
-    boxes, ends, rows = [], {"": 0.0}, 1  # by path, where its next inner scope begins
+    boxes, ends, rows = [], {"": 0.0}, 1  # by path, the position of its next inner scope
     for path, (launches, own, inner) in scopes.in_order(times):
         outer = path.rpartition("/")[0]
         x, row = ends[outer], path.count("/") if outer else 0

@@ -11,7 +11,7 @@ class BadSnapshot(Exception):
 
 @dataclasses.dataclass
 class Known:
-    """What snapshots say of nodes. Profilers give a node of a graph and its clone in the executable graph
+    """Facts about nodes from snapshots. Profilers give a node of a graph and its clone in the executable graph
     different numbers."""
     paths: dict = dataclasses.field(default_factory=dict)  # by number, of both kinds
     has_scopes: bool = False
@@ -28,7 +28,8 @@ def _add(known, number, path):
 
 
 def of(snapshot, known=None):
-    """Returns the Known of a snapshot, with what `known` has. Numbers of no path are left out."""
+    """Returns the Known of a snapshot, merged with `known`. Numbers without a path are left
+    out."""
     known = known or Known()
     for node in snapshot["nodes"]:
         scopes = node.get("scopes")
@@ -59,7 +60,7 @@ def read(paths):
 
 
 def add_up(known, profile):
-    """Returns ({path: [launches, own ns, ns of scopes inside]}, [launches, ns] of all else)."""
+    """Returns ({path: [launches, own ns, ns of inner scopes]}, [launches, ns] of the rest)."""
     times = collections.defaultdict(lambda: [0, 0, 0])
     rest = [0, 0]
     for launch in profile.launches:
@@ -74,13 +75,13 @@ def add_up(known, profile):
             continue
         times[path][0] += 1
         times[path][1] += launch.ns
-        while path := path.rpartition("/")[0]:  # a name may begin with '/', and "" is no scope
+        while path := path.rpartition("/")[0]:  # a name may begin with '/', and "" is outside of scopes
             times[path][2] += launch.ns
     return dict(times), rest
 
 
 def in_order(times):
-    """Returns the items: a scope before those inside of it, and of its like the longest first."""
+    """Returns the items: a scope before its inner scopes, and among siblings the longest first."""
     def key(item):
         parts = item[0].split("/")
         outer = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
@@ -89,7 +90,7 @@ def in_order(times):
 
 
 def why_nothing(known, profile, times):
-    """Returns why no launch is in a scope, or ""."""
+    """Returns the reason why no launch is in a scope, or ""."""
     if times:
         return ""
     if not known.has_scopes:

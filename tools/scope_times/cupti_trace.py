@@ -1,8 +1,8 @@
-"""cupti_trace(): writes what CUPTI sees of the GPU while a block runs, for scope_times to read.
+"""cupti_trace(): writes CUPTI's record of the GPU's work during a block, for scope_times to read.
 
-For Python programs where Nsight Systems is not at hand; the profiler of PyTorch up to 2.11 at least writes no
-numbers of graph nodes. Needs the package cupti-python, of the version of CUDA that the process uses, and
-that no other profiler is at work: CUPTI serves one at a time.
+For Python programs without Nsight Systems; the profiler of PyTorch up to 2.11 at least writes no numbers of graph
+nodes. Needs the package cupti-python, of the version of CUDA that the process uses, and that no other profiler runs:
+CUPTI serves one at a time.
 
     with cupti_trace("run.json"):
         for x in batches:
@@ -23,8 +23,8 @@ def _event(category, record):
 
 @contextlib.contextmanager
 def cupti_trace(path):
-    """Writes kernels, copies and memsets as JSON to the file when the block ends. The block has to wait for the
-    device first: what has not ended is missing. Raises what cupti-python raises, and OSError."""
+    """Writes kernels, copies and memsets as JSON to the file when the block ends. The block must wait for the device at
+    its end: work that has not ended is missing. Raises errors of cupti-python, and OSError."""
     from cupti import cupti
 
     kinds = {cupti.ActivityKind.CONCURRENT_KERNEL: "kernel", cupti.ActivityKind.MEMCPY: "gpu_memcpy",

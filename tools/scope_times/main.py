@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Adds up what a profiler has measured of each scope."""
+"""Adds up a profiler's times by scope."""
 
 import argparse
 import pathlib
 import re
 import sys
 
-sys.dont_write_bytecode = True  # what is beside this file may be the source tree
+sys.dont_write_bytecode = True  # the folder of this file may be the source tree
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "files"))
 
 import files  # noqa: E402
@@ -36,7 +36,8 @@ def parse(arguments):
 
 
 def _shown(path):
-    """Names are the caller's: a line of the table is a scope, and a terminal is told nothing by them."""
+    """Names come from the caller: a scope is one line of the table, and control characters must not reach the
+    terminal."""
     return re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", path)
 
 

@@ -1,4 +1,4 @@
-"""Settings of Sphinx for the site. tools/site lays the pages out and names what Doxygen has read."""
+"""Settings of Sphinx for the site. tools/site lays the pages out and names Doxygen's output."""
 
 project = "cgtree"
 html_title = "cgtree"
@@ -12,7 +12,7 @@ breathe_domain_by_file_pattern = {"*/c_api.h": "c"}
 # Each header opens the namespace, C has a tag and a type of one name, and pages of sources and of
 # headers are in no list.
 suppress_warnings = ["duplicate_declaration.cpp", "duplicate_declaration.c", "toc.not_included"]
-# A function's parameters stand one below the other where a line would be longer.
+# A function's parameters are on separate lines if a line would be longer.
 maximum_signature_line_length = 88
 
 html_theme = "furo"

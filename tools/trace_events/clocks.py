@@ -1,8 +1,8 @@
-"""Compares the clocks of ranks by what all ranks of a group do together.
+"""Compares the clocks of ranks by events that all ranks of a group have together.
 
-Events have the wall clock of their host. A warm-up or a recording ends with a vote, which no rank leaves
-before all have come to it. So the k-th of them ends on all ranks at the same instant, but for the time
-that a message takes, and the median of the differences is the offset of the clocks.
+Events have the wall clock of their host. A warm-up or a recording ends with a vote, which no rank leaves before all
+have come to it. So the k-th of them ends on all ranks at the same instant, except for the time of a message, and the
+median of the differences is the offset of the clocks.
 """
 
 import statistics
@@ -11,7 +11,8 @@ TOGETHER = ("warm_up", "record")
 
 
 def _votes(contexts):
-    """Returns {(which context, event, k): time} of what a rank did together with the others."""
+    """Returns {(context, event, k): time} of the events that a rank had together with the
+    others."""
     times = {}
     for index, context in enumerate(contexts):
         counts = dict.fromkeys(TOGETHER, 0)
@@ -24,9 +25,10 @@ def _votes(contexts):
 
 
 def offsets(processes):
-    """Returns {index of a process: (microseconds it is ahead of the first of its group, votes)}.
+    """Returns {index of a process: (microseconds by which it is ahead of the first of its group,
+    votes)}.
 
-    Several ranks of one process have one clock: the first of them stands for all.
+    Several ranks of one process have one clock: the first of them represents all.
     """
     found, first = {}, {}
     for index, process in enumerate(processes):

@@ -1,4 +1,4 @@
-"""Sorts what event files say by process and context."""
+"""Sorts the contents of event files by process and context."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import events
 
 @dataclasses.dataclass
 class Context:
-    """What one context has written to one file. `rank` is None outside of a group."""
+    """The events of one context in one file. `rank` is None outside of a group."""
     name: str
     path: object
     device: str = ""
@@ -38,7 +38,7 @@ class Process:
                 + (f" on {self.host}" if self.host else ""))
 
     def order(self):
-        """Returns what sorts processes: the lowest rank first, then the one that began first."""
+        """Returns the sort key of processes: the lowest rank first, then the earliest begin."""
         ranks = [context.rank for context in self.contexts if context.rank is not None]
         return not ranks, min(ranks, default=0), self.begin()
 
@@ -53,7 +53,7 @@ def _open(context, event):
 
 
 def _contexts_of(path, problems):
-    """Returns {(host, process): {name: Context}} of a file, and notes what it lacks."""
+    """Returns {(host, process): {name: Context}} of a file, and notes missing information."""
     found, hosts = {}, {}
     try:
         file = events.read(path)
@@ -83,7 +83,7 @@ def _add(process, context, problems):
 
 
 def _note_equal_ranks(processes, problems):
-    """Contexts of one name that were the same rank at the same time are of two groups, or a mistake."""
+    """Contexts of one name that were the same rank at the same time belong to two groups, or are a mistake."""
     known = []
     for process in processes:
         for context in process.contexts:
@@ -97,7 +97,7 @@ def _note_equal_ranks(processes, problems):
 
 
 def read(paths):
-    """Returns (processes, problems): the lowest rank first, and sentences about what is left out."""
+    """Returns (processes, problems): the lowest rank first, and sentences about left-out contexts."""
     problems, found = [], {}
     for path in paths:
         for key, contexts in _contexts_of(path, problems).items():

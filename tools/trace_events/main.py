@@ -6,7 +6,7 @@ import json
 import pathlib
 import sys
 
-sys.dont_write_bytecode = True  # what is beside this file may be the source tree
+sys.dont_write_bytecode = True  # the folder of this file may be the source tree
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "files"))
 
 import clocks  # noqa: E402

@@ -1,8 +1,8 @@
 """Makes a trace in the Trace Event Format, which ui.perfetto.dev and chrome://tracing read.
 
-A process is a process of the trace, and a context a thread of it. Calls are complete events ("X"), what
-happens between or inside of them are instants ("i"), and what a context holds are counters ("C"). The
-replays whose time on the device was measured are complete events of a thread beside the context's.
+A process is a process of the trace, and a context a thread of it. Calls are complete events ("X"), events between or
+inside calls are instants ("i"), and the memory and recordings of a context are counters ("C"). The replays whose time
+on the device was measured are complete events of a thread beside the context's.
 """
 
 import events
@@ -17,7 +17,7 @@ def _arguments(event):
 
 
 def _name(event):
-    """Returns "replay decode", "skip decode: capture_failed", or the event alone."""
+    """Returns "replay decode", "skip decode: capture_failed", or only the event."""
     text = event["event"]
     if isinstance(event.get("function"), str):
         text += f" {event['function']}"
@@ -27,7 +27,7 @@ def _name(event):
 
 
 def _padded_percent(event):
-    """Returns which part of the padded work of a call is padding, or None if it has no dynamic axes."""
+    """Returns the share of padding in the padded work of a call, or None if it has no dynamic axes."""
     share, axes = 1.0, event.get("axes")
     if not isinstance(axes, dict) or not axes:
         return None
@@ -43,7 +43,7 @@ class _Track:
     """One context: makes its events, in the order of time.
 
     Calls of a context follow one another, but the wall clock has microseconds and may be set back:
-    then what would overlap is moved behind the call before it.
+    then an overlapping call is moved behind the call before it.
     """
 
     def __init__(self, process, thread, context, origin):
@@ -109,7 +109,7 @@ class _Track:
 
 
 def _began_on_device(event):
-    """Returns when a replay began on the device, by the clock of the host."""
+    """Returns the begin of a replay on the device, by the clock of the host."""
     began = event.get("began_us")
     return began if events.is_number(began) else event["time_us"] - event.get("us", 0)
 
@@ -140,7 +140,7 @@ def _title(context, process_name):
 
 
 def _began(processes, shifts):
-    """Returns when the first call began: the first event of a context may be its end."""
+    """Returns the begin of the first call: the first event of a context may be its end."""
     times = [(_began_on_device(event) if event["event"] == ON_DEVICE else
               event["time_us"] - event.get("us", 0)) - shifts.get(i, 0)
              for i, process in enumerate(processes) for context in process.contexts
@@ -149,13 +149,14 @@ def _began(processes, shifts):
 
 
 def make(processes, shifts):
-    """Returns (trace, notes). `shifts`: {index of a process: microseconds to take off its times}.
+    """Returns (trace, notes). `shifts`: {index of a process: microseconds to subtract from its
+    times}.
 
-    Times of the trace are microseconds since the first call; otherData.origin_us says when that was.
+    Times of the trace are microseconds since the first call; otherData.origin_us has the time of that call.
     """
     origin = _began(processes, shifts)
     metadata, shown, notes = [], [], []
-    thread = len(processes)  # viewers take a thread with the number of a process for its first one
+    thread = len(processes)  # viewers take a thread with the number of a process for its first thread
     for i, process in enumerate(processes):
         ids = {"pid": i + 1}
         metadata.append(_metadata("process_name", process.name(), **ids))
@@ -174,6 +175,6 @@ def make(processes, shifts):
             if track.set_back > 1000:
                 notes.append(f"{context.path}: the clock was set back by {track.set_back / 1000:.1f} ms; "
                              f"events of '{context.name}' after that are shown at once")
-    shown.sort(key=lambda event: event["ts"])  # stable: what happens at one instant stays in order
+    shown.sort(key=lambda event: event["ts"])  # stable: events at one instant stay in order
     return {"displayTimeUnit": "ms", "otherData": {"origin_us": origin},
             "traceEvents": metadata + shown}, notes

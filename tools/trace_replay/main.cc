@@ -49,7 +49,7 @@ class MadeUpPages final : public SegmentSource {
   std::uintptr_t segments_ = 0;
 };
 
-// Returns the path relative to the folder of the user: `bazel run` starts programs elsewhere.
+// Returns the path relative to the user's folder: `bazel run` starts programs in another folder.
 std::string absolute(const std::string& path) {
   const char* const caller = std::getenv("BUILD_WORKING_DIRECTORY");
   return std::filesystem::path(caller == nullptr ? "" : caller) / path;

@@ -95,7 +95,7 @@ void measure_memory(const Trace& trace, Pool& pool, ReplayResult& result) {
   result.segments = end.segment.current;
 }
 
-// Returns the seconds for the steps, without the frees of what they leave live.
+// Returns the seconds for the steps, without the frees of blocks that they leave live.
 double measure_time(const Trace& trace, Pool& pool) {
   Blocks blocks(pool, trace.slots);
   const auto begin = std::chrono::steady_clock::now();

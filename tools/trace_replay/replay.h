@@ -1,4 +1,4 @@
-// replay(): replays a trace on a pool, and measures what the pool needs for it.
+// replay(): replays a trace on a pool, and measures the pool's time and memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct ReplayResult {
   std::size_t later_unmaps = 0;          // in the timed replays
   // peak_live_bytes / peak_reserved_bytes.
   double utilization = 0;
-  // 1 - largest free block / all free bytes, where most was live; 0 when nothing was free.
+  // 1 - largest free block / all free bytes, at the peak of live bytes; 0 if no bytes were free.
   double fragmentation = 0;
   // Of an allocation and a free on a pool that has its segments: the least of all rounds.
   double ns_per_pair = 0;
@@ -32,7 +32,7 @@ struct ReplayOptions {
 };
 
 // With Growth::kInPages the source has to map pages. Throws OutOfMemory if the source has no room,
-// and what else the source throws.
+// and other exceptions of the source.
 ReplayResult replay(const Trace& trace, SegmentSource& source, const ReplayOptions& options);
 
 }  // namespace cgtree::tools

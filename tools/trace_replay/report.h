@@ -1,4 +1,4 @@
-// to_text(), to_json(): what a replay found, as a table and as JSON.
+// to_text(), to_json(): the results of a replay, as a table and as JSON.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace cgtree::tools {
 
 std::string to_text(const Trace& trace, const ReplayResult& result);
 
-// A Run says what was replayed, and how.
+// A Run describes a replay: the trace and the options.
 struct Run {
   std::string trace;
   std::string device;

@@ -1,4 +1,4 @@
-"""Dynamic axes: which sizes came, what they are padded to, and what other lists would pad."""
+"""Dynamic axes: the sizes of calls, their padding, and the padding by other lists."""
 
 import buckets
 import charts

@@ -1,4 +1,4 @@
-"""What lists of buckets would pad: the rules of axes, as the library's AxisRule::rounded() has them."""
+"""Padding by lists of buckets: the rules of axes, as in the library's AxisRule::rounded()."""
 
 import bisect
 import pathlib
@@ -10,7 +10,7 @@ from _report import suggested  # noqa: E402,F401
 
 
 def rounded(axis, size):
-    """Returns what the axis pads a size to, or None if a call with that size runs eagerly."""
+    """Returns the padded size, or None if a call with this size runs eagerly."""
     policy = axis["policy"]
     if policy == "buckets":
         at = bisect.bisect_left(axis["buckets"], size)
@@ -25,7 +25,7 @@ def rounded(axis, size):
 
 
 class Padding:
-    """What a rule does to the sizes of a histogram."""
+    """The effect of a rule on the sizes of a histogram."""
 
     def __init__(self, histogram, rule):
         self.sizes, self.actual, self.padded, self.eager = set(), 0, 0, 0
@@ -39,7 +39,7 @@ class Padding:
             self.padded += to * count
 
     def waste(self):
-        """Returns how much larger padding makes the work; 0.25: by a quarter."""
+        """Returns the relative growth of the work by padding; 0.25: by a quarter."""
         return self.padded / self.actual - 1 if self.actual else 0.0
 
 

@@ -47,7 +47,8 @@ def histogram(name, pairs, marks):
 
 
 def curve(name, points, now):
-    """Padding by the number of buckets: a line of the cheapest lists, and a ring at what is now."""
+    """Padding by the number of buckets: a line of the cheapest lists, and a ring at the present
+    list."""
     if not points:
         return ""
     wide = max(points[-1][0], now[0], 1)

@@ -1,4 +1,4 @@
-"""What has changed between two snapshots, as data."""
+"""The changes between two snapshots, as data."""
 
 import collections
 import dataclasses
@@ -7,8 +7,8 @@ import dataclasses
 @dataclasses.dataclass
 class Difference:
     same_context: bool  # the later snapshot is of the same context: recordings are the same by id
-    came: list          # nodes of the later one
-    went: list          # nodes of the earlier one
+    came: list          # nodes only in the later one
+    went: list          # nodes only in the earlier one
     stayed: list        # pairs of nodes
     functions: list     # (name, earlier or None, later or None)
     pools: list         # (name, bytes before, bytes now)
@@ -35,7 +35,8 @@ def _matched(before, after, key):
 
 
 def _is_same_context(before, after):
-    """Whether recordings have stayed, or all were evicted: the ids of later ones are higher."""
+    """Returns whether recordings have stayed, or all were evicted: later recordings have higher
+    ids."""
     known = {_identity(node) for node in before["nodes"]}
     if not known or not after["nodes"] or any(_identity(node) in known for node in after["nodes"]):
         return True
@@ -43,7 +44,8 @@ def _is_same_context(before, after):
 
 
 def difference(before, after):
-    """Recordings of one context are the same by id. Those of two, by function and signature."""
+    """Recordings of one context are matched by id. Those of two contexts are matched by function
+    and signature."""
     same = _is_same_context(before, after)
     key = _identity if same else lambda node: (node["function"], node["signature"])
     stayed, went, came = _matched(before["nodes"], after["nodes"], key)

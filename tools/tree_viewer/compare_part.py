@@ -1,4 +1,4 @@
-"""The part of the page that says what has changed since an earlier snapshot."""
+"""The part of the page with the changes since an earlier snapshot."""
 
 import compare
 import costs

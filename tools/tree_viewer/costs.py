@@ -1,4 +1,4 @@
-"""What each function pays for its recordings, and whether they are worth their memory."""
+"""The costs of each function's recordings, and whether they are worth their memory."""
 
 import collections
 
@@ -13,7 +13,7 @@ _INTRO = ("Own memory is what would be free if the recordings were not there: th
 
 
 def _own_bytes(tree, owner_of):
-    """Bytes of the pools by owner: all that its recordings write, and what no other owner writes."""
+    """Bytes of the pools by owner: all bytes that its recordings write, and those that no other owner writes."""
     ranges = [(begin, end, owner_of[node]) for begin, end, node in memory_map.footprints(tree)]
     return intervals.owned(ranges)
 
@@ -33,7 +33,7 @@ class Cost:
         self.minutes = None if first is None or now_us is None else max(now_us - first, 0) / 60e6
 
     def bytes_per_replay(self):
-        return self.own_bytes / max(self.replays, 0.5)  # none is worse than one
+        return self.own_bytes / max(self.replays, 0.5)  # no replays are worse than one
 
     def cells(self):
         per_replay = self.record_us / self.replays if self.replays else float("inf")
@@ -82,7 +82,7 @@ def _name(function):
 
 
 def functions_part(tree):
-    """Returns the table of functions: what their calls did."""
+    """Returns the table of functions with the counts of their calls."""
     keys = ["calls", "replays", "recordings", "warm_ups", "failures", "evictions"]
     rows = [[_name(item), *(Number(item.get(key, 0), units.count(item.get(key, 0))) for key in keys),
              _skips(item)] for item in tree["functions"]]

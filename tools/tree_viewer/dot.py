@@ -1,4 +1,4 @@
-"""The tree as a Graphviz graph: solid edges where a node was recorded, dashed ones where it is shared."""
+"""The tree as a Graphviz graph: a solid edge to a node after which it was recorded, a dashed one to a shared node."""
 
 import units
 

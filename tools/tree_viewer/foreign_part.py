@@ -1,4 +1,4 @@
-"""Foreign memory: what recordings refer to and nothing says lives as long as they do."""
+"""Foreign memory: memory that recordings refer to and that is not known to live as long."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Who writes which addresses: sweeps over the ranges of many owners."""
+"""The owners that write each address: sweeps over the ranges of many owners."""
 
 import bisect
 
@@ -30,7 +30,7 @@ def areas(ranges):
 
 
 def owned(ranges):
-    """Returns by owner how many bytes it has, and how many of them it alone has."""
+    """Returns for each owner its bytes, and the bytes that no other owner has."""
     all_bytes, own_bytes, times, before = {}, {}, {}, 0
     for address, step, owner in _events(ranges):
         if address > before:
@@ -47,7 +47,7 @@ def owned(ranges):
 
 
 class Stabbing:
-    """Finds which owners have a byte of a range. Queries must come in order of their begins."""
+    """Finds the owners that have a byte of a range. Queries must come in order of their begins."""
 
     def __init__(self, ranges):
         self._ranges = sorted(item for item in ranges if item[0] < item[1])

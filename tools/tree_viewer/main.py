@@ -5,7 +5,7 @@ import argparse
 import pathlib
 import sys
 
-sys.dont_write_bytecode = True  # what is beside this file may be the source tree
+sys.dont_write_bytecode = True  # the folder of this file may be the source tree
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "files"))
 
 import dot  # noqa: E402

@@ -1,4 +1,4 @@
-"""What lies where in the pools: a model of segments, slots and what recordings write."""
+"""The contents of the pools: a model of segments, slots and the ranges that recordings write."""
 
 import bisect
 import collections
@@ -6,7 +6,7 @@ import dataclasses
 
 import intervals
 
-MOST_AREAS = 2000  # of one segment that are drawn; neighbours are joined beyond
+MOST_AREAS = 2000  # areas of one segment that are drawn; beyond, neighbours are joined
 _REGIONS = {"output": "Output region", "scratch": "Scratch region", "eager": "Eager region"}
 
 
@@ -16,12 +16,12 @@ class Piece:
     kind: str          # "slot", "block", "area"
     begin: int
     end: int
-    slot: dict = None  # of a slot
-    state: str = ""    # of a slot: "held", "workspace", "free"
+    slot: dict = None  # for a slot
+    state: str = ""    # for a slot: "held", "workspace", "free"
     writers: list = dataclasses.field(default_factory=list)  # ids of the recordings that write a slot
-    count: int = 0     # recordings that write it; of joined areas the most
+    count: int = 0     # recordings that write it; for joined areas the most
     uses: list = dataclasses.field(default_factory=list)     # sentences: input of, kept by
-    row: int = 0       # slots that overlap lie in different rows
+    row: int = 0       # overlapping slots are in different rows
 
 
 @dataclasses.dataclass
@@ -57,7 +57,7 @@ def _within(ranges, begin, end):
 
 
 def _uses(tree):
-    """Addresses that recordings use in place, with who does; in order of address."""
+    """Addresses that recordings use in place, with their users; in order of address."""
     found = collections.defaultdict(list)
     for node in tree["nodes"]:
         name = f"{node['function']} #{node['id']}"
@@ -73,7 +73,7 @@ def _uses(tree):
 
 
 def _slots(tree, region, stabbing, uses):
-    """The slots of a region in order of address, each with all that is known of it."""
+    """The slots of a region in order of address, each with all known facts."""
     slots = [slot for slot in tree["slots"] if slot["region"] == region]
     for slot in sorted(slots, key=lambda slot: (slot["address"], -slot["bytes"])):
         begin, end = slot["address"], slot["address"] + slot["bytes"]
@@ -92,7 +92,7 @@ def _put_in_rows(slots):
 
 
 def _clipped(areas, begin, end):
-    """The parts of areas inside a range. A footprint may reach over two segments that touch."""
+    """The parts of areas inside a range. A footprint may extend over two adjacent segments."""
     first = bisect.bisect_right(areas, begin, key=lambda area: area[1])
     for low, high, count in areas[first:]:
         if low >= end:

@@ -1,4 +1,4 @@
-"""The maps of the pools: what lies where, who holds it, and which recordings write it."""
+"""The maps of the pools: the contents, their holders, and the recordings that write them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing but itself, and no script to be read."""
+"""The page: one HTML file that needs no other file, and no script for reading."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The details of one recording: why it is there, what it costs, inputs, outputs, memory."""
+"""The details of one recording: its cause, costs, inputs, outputs, and memory."""
 
 import collections
 
@@ -42,7 +42,8 @@ def outputs(node):
 
 
 def memory(node):
-    """Returns what its graph refers to, the foreign memory first; then what was not seen."""
+    """Returns the memory to which its graph refers, the foreign memory first; then the unseen
+    nodes."""
     audit = node.get("audit", {"memory": [], "foreign": [], "unseen": []})
     rows = [(_tag("foreign", f' {text(item["kernel"])}'), text(item["place"]),
              code(units.address(item["memory_address"] or item["address"])),
@@ -81,12 +82,12 @@ def scopes(node):
     return _table("Scopes", ["Scope", "Nodes", "Kernels"], rows)
 
 
-# Of a recording that differs from no other.
+# For a recording without differences.
 FIRST = "the first recording of its function, or one that was dropped and is made again"
 
 
 def cause(node, nodes):
-    """Returns why it was recorded, in full."""
+    """Returns the cause of the recording, in full."""
     nearest = node["cause"]["nearest"]
     if nearest == 0:
         return f"<p>{FIRST.capitalize()}.</p>"
@@ -96,7 +97,7 @@ def cause(node, nodes):
 
 
 def note(node):
-    """Returns why it was recorded, in one line; "" for a first recording."""
+    """Returns the cause of the recording, in one line; "" for a first recording."""
     changes = node["cause"]["changes"]
     if not changes:
         return ""

@@ -1,4 +1,4 @@
-"""The tree as rows of a graph: only children stay in the column of their parent, a fork opens a new one."""
+"""The tree as rows of a graph: an only child stays in the column of its parent, a fork opens new columns."""
 
 import collections
 import dataclasses
@@ -7,11 +7,11 @@ import dataclasses
 @dataclasses.dataclass
 class Row:
     node: dict
-    column: int          # how many forks lie above
+    column: int          # number of forks above
     is_branch: bool    # one of several children
     follows: bool      # the only child
     leads: bool        # has children
-    through: list      # columns that pass by on the left, to branches further down
+    through: list      # columns that pass on the left, to branches further down
     subtree: int = 0   # rows below that descend from it; they come next
 
 
@@ -48,6 +48,6 @@ def rows(tree):
 
 
 def shared(node, nodes_by_id):
-    """Nodes that have followed this one but were recorded elsewhere."""
+    """Nodes that followed this node but were recorded elsewhere."""
     followers = [nodes_by_id[i] for i in node["followed_by"] if i != 0]
     return [other for other in followers if other["parent"] != node["id"]]

@@ -1,16 +1,16 @@
-"""What the fields of a snapshot must be: those that docs/snapshot.md lists."""
+"""The types of the fields of a snapshot, which docs/snapshot.md lists."""
 
 import collections
 import json
 
 
 class BadSnapshot(Exception):
-    """The message names the file, what is wrong with it, and where."""
+    """The message names the file, the fault, and its place."""
 
 
-# What a value must be: int (at least 0, less than 2^64), str, bool; [x]: a list of x; (x, y): a list of
-# these two; {names}: one of them; {str: x} by the name of a field, which may be absent if the name
-# ends with "?": fields of later libraries are; MapOf(x): any names.
+# Types of values: int (at least 0, less than 2^64), str, bool; [x]: a list of x; (x, y): a list of these two; {names}:
+# one of them; {str: x} by the name of a field, which may be absent if the name ends with "?", as fields of later
+# libraries may; MapOf(x): any names.
 MapOf = collections.namedtuple("MapOf", ["values"])
 
 _TYPE = {"dtype": str, "shape": [int], "strides?": [int]}

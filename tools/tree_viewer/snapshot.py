@@ -34,7 +34,7 @@ def _check_tree(tree):
 
 
 def _check_axes(tree):
-    """What the rules of axes need to be applied."""
+    """Checks the requirements of the rules of axes."""
     for i, function in enumerate(tree["functions"]):
         for k, axis in enumerate(function.get("axes", [])):
             where = f"functions[{i}].axes[{k}]"
@@ -61,7 +61,7 @@ def check(tree):
     _check_axes(tree)
 
 
-# What earlier libraries did not write, and what cannot be shown without it.
+# Fields that earlier libraries did not write, and the parts that need them.
 _LATER = [("slots", lambda tree: "slots" in tree, "the maps of the pools"),
           ("footprint", lambda tree: all("footprint" in node for node in tree["nodes"]),
            "which recordings write which memory, and what each function has to itself"),
@@ -73,7 +73,7 @@ _LATER = [("slots", lambda tree: "slots" in tree, "the maps of the pools"),
 
 
 def not_shown(tree):
-    """Returns sentences about what an earlier library has left out of the snapshot."""
+    """Returns sentences about fields that an earlier library left out of the snapshot."""
     return [f"The snapshot has no '{field}', because an earlier library wrote it: {what} cannot be shown."
             for field, has, what in _LATER if not has(tree)]
 

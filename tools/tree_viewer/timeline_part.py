@@ -1,4 +1,4 @@
-"""The timeline of events: a row for each function, a mark for what happened when."""
+"""The timeline of events: a row for each function, and a mark for each event."""
 
 import collections
 
@@ -6,11 +6,11 @@ import units
 from markup import Number, fold, section, table, text
 
 _WIDTH, _LEFT, _ROW, _TOP = 1140, 190, 24, 22
-_BINS = 400       # marks that one row has room for
+_BINS = 400       # marks in one row at most
 _MOST_ROWS = 40   # functions; further ones share the last row
 _MOST_LISTED = 2000
-_NOT_DRAWN = {"counters", "device_time"}  # values, and nothing that happens
-# By event: the class of its mark, its shape, and in which third of the row it is. Replays lie behind.
+_NOT_DRAWN = {"counters", "device_time"}  # values, not events in time
+# By event: the class of its mark, its shape, and the third of the row in which it lies. Replays lie behind.
 _MARKS = {"warm_up": ("M0-4L4 4H-4Z", 0), "record": ("M-4-4H4V4H-4Z", 0), "verify": ("M-4 0L-1 4L5-4", 1),
           "skip": ("M0-5L4 0L0 5L-4 0Z", 1), "evict": ("M-4-4L4 4M4-4L-4 4", 2),
           "drop": ("M-4-4L4 4M4-4L-4 4", 2), "demote": ("M-4-3H4L0 4Z", 2),
@@ -20,7 +20,7 @@ _OTHER = ("M-3-3H3V3H-3Z", 1)
 
 
 def _detail(event):
-    """What an event is about, in one line."""
+    """The subject of an event, in one line."""
     parts = [f"#{event['node']}"] if isinstance(event.get("node"), int) else []
     if event["event"] == "record" and isinstance(event.get("us"), int):
         parts.append(f"took {units.duration(event['us'])}")
@@ -35,7 +35,7 @@ def _detail(event):
 
 
 def _are_apart(files):
-    """Whether files are of contexts that ran at the same time, and not parts of one after another."""
+    """Returns whether files are of contexts that ran at the same time, and not parts of one after another."""
     spans = sorted((min(times), max(times)) for times in
                    ([event["time_us"] for event in file.events] for file in files) if times)
     return any(later[0] <= earlier[1] for earlier, later in zip(spans, spans[1:]))
@@ -51,7 +51,7 @@ def _row_names(events):
 
 
 def _marks(events, names, renamed, begin, span):
-    """The marks of all rows: events of one kind that fall together are one mark."""
+    """The marks of all rows: events of one kind at the same place are one mark."""
     row_of = {name: i for i, name in enumerate(names)}
     together = collections.Counter()
     for event, name in events:
@@ -114,7 +114,7 @@ def _counts(events, kinds):
 
 
 def render(files):
-    """`files`: EventFiles. Their events are merged by time; what ran side by side has rows of its own."""
+    """`files`: EventFiles. Their events are merged by time; contexts that ran side by side have separate rows."""
     apart = _are_apart(files)
     events = sorted(((event, f"{file.path.name}: {name}" if apart else name) for file in files
                      for event in file.events if event["event"] not in _NOT_DRAWN

@@ -1,4 +1,4 @@
-"""The times of scopes, from a profile of the process that the snapshot is of."""
+"""The times of scopes, from a profile of the snapshot's process."""
 
 import scope_chart
 import scopes

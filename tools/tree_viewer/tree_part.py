@@ -16,7 +16,7 @@ _PART = """\
 
 
 def _rails(row):
-    """The lines left of a row: columns that pass, what comes from above, what goes on below."""
+    """The lines left of a row: passing columns, the line from above, and the line to below."""
     def rail(kind, column):
         return f'<i class="rail {kind}" style="--l:{min(column, _DEEPEST)}"></i>'
     found = [rail("pass", column) for column in row.through if column < _DEEPEST]
@@ -32,7 +32,7 @@ def _rails(row):
 def _notes(row, nodes):
     notes = [recording.note(row.node)] if recording.note(row.node) else []
     elsewhere = rows.shared(row.node, nodes)
-    if elsewhere and not row.leads:  # else the tree shows a way on, and the details have the rest
+    if elsewhere and not row.leads:  # otherwise the tree shows a continuation, and the details have the rest
         names = [name_of(other) for other in elsewhere[:3]]
         more = f" and {len(elsewhere) - 3} more" if len(elsewhere) > 3 else ""
         notes.append(f"goes on with {', '.join(names)}{more}, recorded elsewhere")

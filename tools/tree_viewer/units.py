@@ -1,4 +1,4 @@
-"""Numbers with units, for people."""
+"""Numbers with units, for readers."""
 
 import datetime
 
@@ -38,7 +38,7 @@ def address(number):
 
 
 def shape(tensor):
-    """As the library prints it: {2, 3}, and strides where they are not row-major."""
+    """In the library's notation: {2, 3}, and strides unless they are row-major."""
     dims = "{" + ", ".join(map(str, tensor["shape"])) + "}"
     if "strides" in tensor:
         dims += " strides {" + ", ".join(map(str, tensor["strides"])) + "}"
@@ -60,7 +60,7 @@ def signed(number, show):
 
 
 def fine_duration(microseconds):
-    """One that may be far less than a microsecond."""
+    """A time that may be far less than a microsecond."""
     if microseconds >= 10:
         return duration(round(microseconds))
     return f"{microseconds * 1000:,.0f} ns" if microseconds < 1 else f"{microseconds:.1f} µs"

@@ -1,4 +1,5 @@
-"""Why calls did not replay, and what to change: the functions without recordings first."""
+"""The reasons why calls did not replay, and the remedies: the functions without recordings
+first."""
 
 import collections
 
@@ -6,7 +7,7 @@ import units
 from markup import Number, dot, section, table, text
 
 _INTRO = "Functions without recordings come first: nothing below shows them."
-_NO_ADVICE = ("first",)  # what a recording costs in any case
+_NO_ADVICE = ("first",)  # the cost of a recording in any case
 
 
 class _Reason:
@@ -15,7 +16,7 @@ class _Reason:
 
 
 def _reasons(function, nodes):
-    """Returns why calls of the function did not replay, the most frequent first."""
+    """Returns the reasons why calls of the function did not replay, the most frequent first."""
     found = [_Reason(one["text"], one["calls"], one["advice"]) for one in function.get("why", [])]
     of_cause = collections.defaultdict(list)
     for node in nodes:

@@ -1,5 +1,5 @@
-// Which faults of a recording does an inspection name, and how long does it take? A fault is
-// planted in a decoding step of a Llama model, between the model and the choice of the token:
+// Measures which faults of a recording an inspection names, and its duration. A fault is planted in
+// a decoding step of a Llama model, between the model and the choice of the token:
 //
 //   none            all is well; each thing that is named is false
 //   stale-pointer   a kernel writes a table that is freed after the capture
@@ -8,7 +8,7 @@
 //   draw            a seed that the host draws at each call
 //   edge            a wait for another stream, forgotten when the step was captured
 //
-// A process has one fault: the first two end the device for it.
+// A process has one fault: the first two end its use of the device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -80,7 +80,7 @@ class Bench {
     if (has_fault("stale-pointer") || has_fault("workspace"))
       check(api_.free_data_space(model_.device().id, std::exchange(table_, nullptr)), "free");
 
-    // Nothing may be asked of the device behind an inspection: its error may be sticky.
+    // The device must not be called after an inspection: its error may be sticky.
     auto begin = Clock::now();
     const CaptureComparison changed = compare_captures(decode, input, cache);
     const auto compared = Clock::now() - begin;
@@ -95,7 +95,7 @@ class Bench {
     };
     if (report.failed) count(*report.failed);
     if (changed.recorded) count(*changed.recorded);
-    // A pointer to memory of the caller's is suspected as long as the table lives, too.
+    // A pointer to the caller's memory is suspected while the table lives, too.
     for (const InspectedNode& node : report.suspects)
       misnamed += !is_planted(node);
     return {{"fault", options_.fault},
@@ -109,7 +109,7 @@ class Bench {
             {"inspection", to_string(report)},
             {"comparison", to_string(changed)}};
   }
-  // Each node that is named then is named falsely.
+  // Each node that is then named is a false report.
   bool has_no_fault() const { return has_fault("none"); }
 
  private:
@@ -158,7 +158,7 @@ int run(const FaultOptions& options, const std::string& command) {
   if (frees && device.type == DeviceType::kHost)
     throw InvalidArgument("memory that was freed ends a process of the host device; name a GPU");
   const DeviceFacts facts = device_facts(device);
-  auto* const bench = new Bench(options, device);  // not destroyed: the device may have ended
+  auto* const bench = new Bench(options, device);  // never destroyed: the device may be gone
   Json json = bench->measure();
   json["gpu"] = facts.name;
   json["driver"] = facts.driver;

@@ -1,4 +1,4 @@
-// What does a decoding step of a Llama model cost, eagerly and through cgtree? It is the model and
+// Cost of a decoding step of a Llama model, eagerly and through cgtree. The step is the model and
 // the kernels of examples/serve without its scheduler: each step decodes one token of each sequence
 // at the position after --context others, takes the likeliest token, and feeds it back on the
 // device. benchmarks/peers/torch_llama.py measures the same in PyTorch.
@@ -44,7 +44,7 @@ struct LlamaOptions {
   std::int64_t context = 1024;  // positions in the cache already
   int steps = 400;              // of each measurement
   std::int64_t ranks = 1;
-  bool audit = false;  // rows have what the audit of the recording says
+  bool audit = false;  // rows have the results of the recording's audit
   std::string json;
   std::string commit;
 };
@@ -61,7 +61,7 @@ void add_times(Json& row, const std::string& name, std::vector<double> values) {
   row[name + "_p90_us"] = values[values.size() * 9 / 10];
 }
 
-// What a step has to read at least: each weight but the embedding, and the cache.
+// The bytes that a step must read at least: each weight except the embedding, and the cache.
 std::int64_t bytes_read(const ModelConfig& c, std::int64_t batch, std::int64_t context,
                         std::size_t element) {
   const std::int64_t weights = c.parameters() - (c.tied ? 0 : c.vocabulary * c.hidden);
@@ -93,7 +93,7 @@ class Bench {
       rows.push_back(static_cast<std::int32_t>(i));
       rows.push_back(static_cast<std::int32_t>(options_.context));
       for (std::int64_t block = 0; block < table; ++block)
-        rows.push_back(static_cast<std::int32_t>(block * batch + i));  // not one after the other
+        rows.push_back(static_cast<std::int32_t>(block * batch + i));  // not consecutive
     }
     const Tensor input = from_host<std::int32_t>({batch, 2 + table}, rows, model_.device());
     const auto decode =
@@ -195,7 +195,7 @@ int run(const LlamaOptions& options, const std::string& command) {
       });
       print_row(row);
       json["rows"].push_back(std::move(row));
-      // After each row, as a run may be cut short.
+      // After each row, because a run may be interrupted.
       if (!options.json.empty()) write_whole(from_caller(options.json), json.dump(2) + "\n");
     }
   }

@@ -1,9 +1,10 @@
-// How much does an engine pay for a KV cache for each session? Sessions of a Llama model take turns
-// at steps of one token: eagerly, with a recording for each session, with one executable graph for
+// Cost for an engine of a separate KV cache for each session. Sessions of a Llama model alternate
+// in steps of one token: eagerly, with a recording for each session, with one executable graph for
 // alike recordings, and with one recording for all sessions.
 //
-// The engine owns all memory: each session's row and cache, and one arena for what a step makes. A
-// switch is each step, as the session before was another one, unless there is a single session.
+// The engine owns all memory: each session's row and cache, and one arena for the allocations of a
+// step. Every step is a switch, because the session before was another one, unless there is a
+// single session.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -33,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int kCheckedTurns = 6;  // of all sessions, whose tokens are compared
+constexpr int kCheckedTurns = 6;  // of all sessions; their tokens are compared
 
 struct SessionOptions {
   std::string device = "auto";
@@ -162,7 +163,7 @@ class Bench {
       enqueue(session);
   }
 
-  // Takes turns until one has only replays, or no more recordings come.
+  // Alternates sessions until a round has only replays, or no more recordings are made.
   void warm_up(Steps& steps) {
     constexpr int kMostTurns = 40;
     for (int turn = 0; turn < kMostTurns; ++turn) {
@@ -174,10 +175,10 @@ class Bench {
     stream_.synchronize();
   }
 
-  // Adds the host's time of a step, behind few others, and the time of a step in a turn of all
+  // Adds the host time of a step with few others queued, and the time of a step in a turn of all
   // sessions.
   Json time(Steps& steps, int count) {
-    constexpr int kQueued = 16;  // steps, so few that no launch waits for the device
+    constexpr int kQueued = 16;  // steps, few enough that no launch waits for the device
     std::vector<double> host, whole;
     for (int done = 0; done < options_.steps; done += count) {
       const auto begin = Clock::now();
@@ -242,7 +243,7 @@ int run(const SessionOptions& options, const std::string& command) {
                  row["recordings"].get<int>(), row["graph_bytes"].get<double>() / (1 << 20),
                  tokens == expected ? "equal" : "WRONG");
       json["rows"].push_back(std::move(row));
-      // After each row, as a run may be cut short.
+      // After each row, because a run may be interrupted.
       if (!options.json.empty()) write_whole(from_caller(options.json), json.dump(2) + "\n");
     }
   }

@@ -1,4 +1,4 @@
-"""What `conan create` tests the package with: the programs of tests/install/consumer find it, and run."""
+"""Test of the package for `conan create`: the programs of tests/install/consumer find it, and run."""
 
 import os
 
