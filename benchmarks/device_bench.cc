@@ -3,7 +3,7 @@
 // Numbers are host time per call. BM_VirtualCall goes through DeviceAPI and does not reach the
 // device; BM_QueryStream, BM_CaptureInfo and BM_IsCapturing enqueue nothing; BM_RecordEvent and
 // BM_WaitEvent are the halves of BM_WaitForStream. BM_EmptyLaunch launches a host body that does
-// nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of such
+// nothing, BM_TrivialLaunch a kernel of one element. BM_GraphLaunch launches a graph of these
 // kernels, and on a GPU BM_RawCudaGraphLaunch does so without the library. BM_Device rows are the
 // time per launch of many in a row: the device time of a kernel, and of an edge.
 #include <benchmark/benchmark.h>

@@ -563,15 +563,16 @@ CGT_API cgt_status cgt_call_keyed(cgt_function function, const cgt_key_part* key
 // and outside of step functions and of steps.
 CGT_API cgt_status cgt_current_key_number(const char* name, int64_t* out);
 CGT_API cgt_status cgt_current_key_text(const char* name, const char** text);
-// Writes the outcome of such a call if it were made now, and the reason, as lines of text.
+// Writes the predicted outcome of a call with these arguments, and the reason, as lines of text.
 CGT_API cgt_status cgt_function_explain(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, const char** text);
 // The next three are inspect(), compare_captures() and compare_runs() of
-// extensions/inspect/inspect.h. For the recording that such a call would replay, they write which
-// node fails when each runs alone, at which node a new capture differs, and which node leaves
-// different memory. The first does the work of a replay; after a device error the process cannot
-// use the device any more. The second launches nothing, and the third puts mutated inputs back.
+// extensions/inspect/inspect.h. For the recording that a call with these arguments would replay,
+// they write the node that fails when each runs alone, the node at which a new capture differs, and
+// the node that leaves different memory. The first does the work of a replay; after a device error
+// the process cannot use the device any more. The second launches nothing, and the third puts
+// mutated inputs back.
 CGT_API cgt_status cgt_function_inspect(cgt_function function, const cgt_key_part* key,
                                         size_t key_size, const cgt_tensor* inputs,
                                         size_t input_count, const char** text);
@@ -658,14 +659,15 @@ CGT_API cgt_status cgt_step_leave(cgt_function steps);
 // Drops the recordings that have an address in this range, which the caller gives away.
 CGT_API cgt_status cgt_steps_invalidate(cgt_function steps, const void* address, size_t bytes,
                                         size_t* dropped);
-// Writes the outcome of such a call if it were made now, and the reason, as lines of text.
+// Writes the predicted outcome of a call with these arguments, and the reason, as lines of text.
 CGT_API cgt_status cgt_steps_explain(cgt_function steps, const cgt_key_part* key, size_t key_size,
                                      const cgt_binding* bindings, size_t binding_count,
                                      const char** text);
 // Enqueues the work of a step. `addresses`: cgt_step_address() of each binding.
 typedef cgt_status (*cgt_step_work)(void* user, void* const* addresses, size_t count);
-// The next two are cgt_function_inspect() and cgt_function_compare_captures() for such a call. The
-// second captures `work` on the stream of the call, which is then cgt_current_stream().
+// The next two are cgt_function_inspect() and cgt_function_compare_captures() for a call with these
+// arguments. The second captures `work` on the stream of the call, which is then
+// cgt_current_stream().
 CGT_API cgt_status cgt_steps_inspect(cgt_function steps, const cgt_key_part* key, size_t key_size,
                                      const cgt_binding* bindings, size_t binding_count,
                                      const cgt_stream* stream, const char** text);

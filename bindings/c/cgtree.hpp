@@ -509,12 +509,13 @@ class Function : public FunctionHandle {
     check(cgt_call_keyed(get(), key.data(), key.size(), inputs, count, nullptr, 0, made, outputs));
     return detail::Results<Result>::take(made);
   }
-  // Returns the outcome of such a call if it were made now, and the reason, as lines of text.
+  // Returns the predicted outcome of a call with these arguments, and the reason, as lines of text.
   std::string explain(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::result(cgt_function_explain, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
   }
-  // The next three look at the recording of such a call, and return lines of text; see c_api.h.
+  // The next three inspect the recording that a call with these arguments would replay, and return
+  // lines of text; see c_api.h.
   std::string inspect(Span<TensorRef> inputs, Span<KeyPart> key = {}) const {
     return detail::result(cgt_function_inspect, get(), key.data(), key.size(),
                           reinterpret_cast<const cgt_tensor*>(inputs.data()), inputs.size());
@@ -622,13 +623,14 @@ class Steps : public FunctionHandle {
   std::size_t invalidate(const void* address, std::size_t bytes) const {
     return detail::result(cgt_steps_invalidate, get(), address, bytes);
   }
-  // Returns the outcome of such a call if it were made now, and the reason, as lines of text.
+  // Returns the predicted outcome of a call with these arguments, and the reason, as lines of text.
   std::string explain(Span<KeyPart> key, Span<Binding> bindings) const {
     return detail::result(cgt_steps_explain, get(), key.data(), key.size(), bindings.data(),
                           bindings.size());
   }
-  // The next two look at the recording of such a call, and return lines of text; see c_api.h. The
-  // second captures work(addresses), where addresses[i] is that of binding `i`.
+  // The next two inspect the recording that a call with these arguments would replay, and return
+  // lines of text; see c_api.h. The second captures work(addresses), with the address of each
+  // binding.
   std::string inspect(Span<KeyPart> key, Span<Binding> bindings, cgt_stream stream = {}) const {
     return detail::result(cgt_steps_inspect, get(), key.data(), key.size(), bindings.data(),
                           bindings.size(), detail::given(stream));

@@ -2,7 +2,7 @@
 // the pool of the context, block by block; elsewhere it passes requests to PyTorch's own allocator.
 //
 // Compiled where PyTorch's headers are, for PyTorch 2.11. Each block knows which allocator frees
-// it, so this one may be installed at any time, even after allocations.
+// it, so this allocator may be installed at any time, even after allocations.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>

@@ -90,7 +90,7 @@ inline c10::Device to_torch_device(Device device) {
 
 namespace detail {
 
-// A LentStorage keeps a storage of ours for PyTorch, as the context of a c10::DataPtr.
+// A LentStorage keeps a storage of cgtree for PyTorch, as the context of a c10::DataPtr.
 struct LentStorage {
   StorageRef storage;
   std::size_t offset = 0;  // from the beginning of PyTorch's storage
@@ -111,7 +111,7 @@ inline c10::DataPtr lend(StorageRef storage, std::size_t offset, c10::Device dev
   return {data, lent.release(), &LentStorage::release, device};
 }
 
-// A TorchStorage is memory of PyTorch as a storage of ours. PyTorch frees it on the stream of its
+// A TorchStorage is memory of PyTorch as a storage of cgtree. PyTorch frees it on the stream of its
 // allocation, which must be the stream of its use, as for any tensor of PyTorch.
 class TorchStorage final : private StorageOwner {
  public:

@@ -15,7 +15,7 @@ from torch import nn
 
 
 class Layer(nn.Module):
-    """Attention and a gated MLP, each behind a normalization."""
+    """Attention and a gated MLP, each after a normalization."""
 
     def __init__(self, hidden, heads):
         super().__init__()

@@ -42,8 +42,8 @@ struct ElementBits {
 struct ComparedElements {
   std::uint64_t differing = 0;
   std::uint64_t first = ~std::uint64_t{0};  // number of the first element that differs
-  // The bits of the largest difference, a double that is not negative: such bits are ordered as
-  // their values are.
+  // The bits of the largest difference, a double that is not negative: the order of these bits is
+  // that of their values.
   std::uint64_t largest = 0;
 };
 

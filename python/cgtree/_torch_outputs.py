@@ -297,7 +297,7 @@ class Recipe:
 
 
 def view_of(base, view):
-    """Returns a tensor of the memory of another one."""
+    """Returns a tensor of the memory of another tensor."""
     base = raw(base) if base.is_conj() or base.is_neg() else base
     size = view.dtype.itemsize
     if view.dtype == base.dtype:

@@ -30,8 +30,8 @@ def _change(scope, path):
 
 
 def with_scopes(module):
-    """Returns a graph that opens the scope of each operator's module in front of it; the graph itself if no module is
-    known. The operators of a backward pass have the modules of their forward operators."""
+    """Returns a graph that opens the scope of each operator's module before the operator; the graph itself if no module
+    is known. The operators of a backward pass have the modules of their forward operators."""
     if not any(_path(node) for node in module.graph.nodes if node.op == "call_function"):
         return module
     named = torch.fx.GraphModule(module, deepcopy(module.graph))

@@ -220,7 +220,7 @@ class Graph:
         self.last_seen = None  # the ids of inputs and results of the last call that was not a replay
         self._lock = threading.Lock()
         self._past = dict.fromkeys(COUNTS, 0)  # the counts of kinds that were dropped
-        self._round, self._rounds = [], 0  # the last new kinds, and how many times none of them returned
+        self._round, self._rounds = [], 0  # the new kinds of the present round, and its number
         self._returned = False  # true if one of the last new kinds was seen again
         self._rest, self._next_rest = None, MAX_KINDS  # number of calls of new kinds that still run eagerly
         self._has_warned = False

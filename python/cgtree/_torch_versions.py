@@ -121,7 +121,7 @@ def _words(address, count):
 
 
 def _word_at(address, count, value):
-    """Returns the offsets of words with this value in so many bytes at an address."""
+    """Returns the offsets of words with this value in the given number of bytes at an address."""
     return [i * _WORD for i, word in enumerate(_words(address, count // _WORD)) if word == value]
 
 
