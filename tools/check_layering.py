@@ -42,7 +42,7 @@ CUDA_HEADER = re.compile(
 LOCK = re.compile(r"std::((recursive_|shared_|timed_|recursive_timed_)?mutex|condition_variable)\b")
 # Other projects' headers, which the library includes where a ROOM allows it.
 THIRD_PARTY = re.compile(r"(fmt|spdlog|nlohmann)/")
-# By the field of ROOM that allows files: a construct, and its replacement.
+# By the field of ROOM that names the allowed files: a construct, and its replacement.
 RESTRICTED = {
     "plain locks": (LOCK, "a lock of the library is a Mutex, and is waited with by a Condition (base/mutex.h)"),
     "thread locals": (re.compile(r'(?<!")\bthread_local\b'),

@@ -6,8 +6,9 @@
 //     return goes_on;                                                     // 0: the last round
 //   });
 //
-// A step that runs eagerly reads the flag on the host, and enqueues the work of the selected body.
-// A recording has all bodies, in conditional nodes, and each replay decides on the device.
+// A step that runs eagerly reads the predicate, index or flag on the host, and enqueues the work of
+// the selected body. A recording has all bodies, in conditional nodes, and each replay decides on
+// the device.
 //
 // A body only enqueues work: its code runs whenever a recording is made or tried, and must enqueue
 // the same work each time. It launches on current_stream(), which in a body may be another stream
