@@ -390,6 +390,7 @@ CGT_API cgt_status cgt_progress_watch_json(cgt_progress_watch watch, const char*
 // A step function launches its work on cgt_current_stream(), makes tensors with cgt_tensor_empty()
 // and writes a handle to each output. The handles of the inputs belong to it until it returns.
 // After the second call with the same shapes it is not called again: its work is replayed.
+// If it returns the status of a failed function of this header, the message gets its name in front.
 typedef cgt_status (*cgt_step_body)(void* user, const cgt_tensor* inputs, size_t input_count,
                                     cgt_tensor* outputs, size_t output_count);
 
