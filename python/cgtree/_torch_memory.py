@@ -47,6 +47,7 @@ def _pluggable():
 def use_allocator():
     """Makes cgtree the allocator of PyTorch in this process.
 
+    record_stream() is obeyed, also from C++; torch.cuda.memory_allocated() counts PyTorch's memory on all devices.
     Requires: PyTorch has not used the GPU yet. Raises InvalidArgument otherwise.
     """
     if _state["is_process_wide"]:
