@@ -99,7 +99,8 @@ struct ContextOptions {
   std::shared_ptr<Group> group = nullptr;
   // Called between the instantiation of a recording and its first launch: all-reduces of other
   // libraries register the addresses there that they captured. In a group all ranks call it, or
-  // none. If it throws, so does the call.
+  // none. empty() gives memory there that it may keep, and the launch follows its work on
+  // current_stream(). If it throws, so does the call.
   std::function<void(const NewRecording&)> before_first_launch = nullptr;
   // The extensions of the context, in any order; each class states its place
   // (cgtree/tree/extension.h). watch(), audit() and verify() of extensions/ make extensions that
