@@ -3,8 +3,10 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -93,6 +95,30 @@ class TestTiersTest(unittest.TestCase):
             done = run("release", f"--out={folder}/out", "--only=test,sums", PATH=f"{folder}:{os.environ['PATH']}")
             self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (1, "failed: test"))
             self.assertEqual(list(pathlib.Path(folder, "out").iterdir()), [])
+
+    @unittest.skipUnless((ROOT / ".git").exists(), "no commit here")
+    def test_a_release_has_two_files_and_the_c_abi_of_its_commit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # A clone, as a release deletes the folder that an earlier one in the same tree worked in.
+            out, clone = pathlib.Path(folder, "out"), pathlib.Path(folder, "clone")
+            subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
+            shutil.copy(ROOT / "tools/release", clone / "tools")
+            archives = []
+            for _ in range(2):
+                done = run(clone / "tools/release", f"--out={out}", "--only=sources,abi_file,two_files,sums")
+                self.assertEqual(done.returncode, 0, done.stdout)
+                [archive] = out.glob("cgtree_steps-*.tar.gz")
+                archives.append(archive.read_bytes())
+            self.assertEqual(archives[0], archives[1])
+            name = archive.name.removesuffix(".tar.gz")
+            with tarfile.open(archive) as packed:
+                self.assertEqual([member.name for member in packed],
+                                 [name, *(f"{name}/{file}" for file in ("LICENSE", "cgtree_steps.cu", "cgtree_steps.h"))])
+            [abi] = out.glob("cgtree-*.abi.txt")
+            self.assertIn("function cgt_call:", abi.read_text())
+            sums = (out / "SHA256SUMS").read_text().splitlines()
+            self.assertEqual({line.split("  ")[1] for line in sums},
+                             {path.name for path in out.iterdir()} - {"SHA256SUMS"})
 
     def test_the_command_line_is_checked(self):
         for script in SCRIPTS:
