@@ -92,6 +92,14 @@ class Tutorial:
         return self.changes[change - 1].applied(self.program) if change else self.program
 
 
+def blocks_of(page, *languages):
+    """Returns the blocks of a page that has one after the other of these languages, and no other block."""
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    if [language for language, _ in found] != list(languages):
+        raise PageError(f"{page} has blocks of {[language for language, _ in found]}, not of {list(languages)}")
+    return [block for _, block in found]
+
+
 def pattern_of(printed):
     """Returns the expression that matches the output shown in a page."""
     return re.escape(printed).replace("…", ".*")

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import os
 import pathlib
 import subprocess
@@ -10,7 +11,12 @@ import tempfile
 import unittest
 import zipfile
 
+sys.path.insert(0, "examples/tutorials")
+
+import tutorial  # noqa: E402
+
 LIBRARY = os.path.realpath("check/libcgtree_check.so")
+COMMANDS, FAULT, _, REPORT = tutorial.blocks_of(pathlib.Path("docs/first_hour/check.md"), "sh", "cpp", "sh", "text")
 
 
 class WheelTest(unittest.TestCase):
@@ -48,6 +54,33 @@ class WheelTest(unittest.TestCase):
         self.assertEqual(5, said.returncode)
         self.assertIn("site/cgtree_check/hooks:", said.stdout)
         self.assertNotIn("is not there", said.stderr)
+
+    def test_the_commands_of_the_first_hour_run(self):
+        subprocess.run([sys.executable, "-m", "venv", self.folder / "python"], check=True)
+        program = self.folder / "program"
+        program.write_text("#!/bin/sh\necho the program runs\n")
+        program.chmod(0o755)
+        environment = {**os.environ, "PIP_NO_INDEX": "1", "PATH": f"{self.folder}/python/bin:{os.environ['PATH']}"}
+        said = subprocess.run(["bash", "-ec", COMMANDS], env=environment, cwd=self.folder, text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual(0, said.returncode, said.stderr)
+        self.assertTrue(said.stdout.endswith("the program runs\n"), said.stdout)
+        self.assertIn("nothing was watched", said.stderr)
+
+
+class FirstHourTest(unittest.TestCase):
+    """The page of the first hour shows a planted program, and its recorded output on a GPU."""
+
+    def test_the_fault_is_a_planted_program(self):
+        _, begin, rest = pathlib.Path("tests/check/planted/planted.cu").read_text(encoding="utf-8").partition(
+            "// docs/first_hour/check.md begins\n")
+        self.assertTrue(begin)
+        self.assertEqual(rest.partition("// docs/first_hour/check.md ends\n")[0], FAULT)
+
+    def test_the_report_is_recorded(self):
+        rows = json.loads(pathlib.Path("benchmarks/results/check_gpu_h200.json").read_text(encoding="utf-8"))["rows"]
+        [said] = [row["said"] for row in rows if row["name"] == "freed --fault"]
+        self.assertRegex(said, rf"\A{tutorial.pattern_of(REPORT)}")
 
 
 if __name__ == "__main__":

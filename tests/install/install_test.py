@@ -13,12 +13,14 @@ import tempfile
 import unittest
 import zipfile
 
-sys.path.insert(0, "tools")
+sys.path[:0] = ["tools", "examples/tutorials"]
 
 import source_tree  # noqa: E402
+import tutorial  # noqa: E402
 
 HERE = pathlib.Path.cwd()
 CONSUMER = HERE / "tests/install/consumer"
+FIRST_HOUR = HERE / "docs/first_hour"
 VERSION = re.search(r"project\(cgtree VERSION (\S+) ", (HERE / "CMakeLists.txt").read_text()).group(1)
 MAJOR, MINOR, PATCH = map(int, VERSION.split("."))
 # The output of each program of the consumers.
@@ -240,6 +242,32 @@ void f(cgtree::Context& context) {{ (void)cgtree::compile(context, "f", {step});
         must_run("cmake", "--build", self.root / "engine 1/build")  # the other project compiles the library, as above
         self.assertEqual(run(self.root / "engine 1/build/engine").stdout, PROGRAMS["cxx20"])
 
+    def first_hour(self, name):
+        folder = self.root / "first hour" / name
+        folder.mkdir(parents=True)
+        return folder
+
+    def test_the_first_hour_with_cmake_prints_what_its_page_says(self):
+        _, lists, program, commands, printed = tutorial.blocks_of(
+            FIRST_HOUR / "cmake.md", "sh", "cmake", "cpp", "sh", "text")
+        folder = self.first_hour("cmake")
+        (folder / "CMakeLists.txt").write_text(lists)
+        (folder / "engine.cc").write_text(program)
+        home = self.root / "home"  # without blanks, as $HOME in the commands has no quotes
+        home.mkdir()
+        (home / "cgtree").symlink_to(self.prefix)
+        self.assertTrue(must_run("bash", "-ec", commands, cwd=folder, HOME=str(home)).endswith(printed))
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config here")
+    def test_the_first_hour_with_debian_prints_what_its_page_says(self):
+        _, program, commands, printed = tutorial.blocks_of(FIRST_HOUR / "debian.md", "sh", "c", "sh", "text")
+        folder = self.first_hour("debian")
+        (folder / "engine.c").write_text(program)
+        plain = self.root / "debian"  # the output of pkg-config in the commands has no quotes
+        plain.symlink_to(self.prefix)
+        self.assertEqual(must_run("bash", "-ec", commands, cwd=folder, LD_LIBRARY_PATH=str(plain / "lib"),
+                                  PKG_CONFIG_PATH=str(plain / "lib/pkgconfig")), printed)
+
     def test_a_tutorial_is_built_with_cmake(self):
         must_run("cmake", "-S", HERE / "examples/tutorials", "-B", self.root / "tutorials",
                  f"-DCMAKE_PREFIX_PATH={self.prefix}")
@@ -423,6 +451,13 @@ class WheelTest(unittest.TestCase):
 
     def test_it_passes_its_own_test(self):
         self.assertIn("host: the embedded host device: passed", must_run(self.python, "-m", "cgtree", cwd=self.root))
+
+    def test_the_first_hour_prints_what_its_page_says(self):
+        commands, program, printed = tutorial.blocks_of(FIRST_HOUR / "wheel.md", "sh", "python", "text")
+        (self.root / "step.py").write_text(program)
+        said = must_run("bash", "-ec", commands, cwd=self.root, PIP_NO_INDEX="1",
+                        PATH=f"{self.python.parent}:{os.environ['PATH']}")
+        self.assertTrue(said.endswith(printed), said)
 
     def test_a_system_with_musl_is_refused_it(self):
         result = run(self.python, "-m", "pip", "install", "--no-deps", "--no-index", "--only-binary=:all:",

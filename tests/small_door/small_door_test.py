@@ -15,12 +15,14 @@ sys.path.insert(0, "tools")
 import source_tree  # noqa: E402
 
 ROOT = source_tree.real_root()
-sys.path[:0] = [str(ROOT / "integrations/common"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "integrations/common"), str(ROOT / "tools"), str(ROOT / "examples/tutorials")]
 
 import check_cuda_versions  # noqa: E402
 import insertions  # noqa: E402
+import tutorial  # noqa: E402
 
 TESTS = ROOT / "tests/small_door/cgtree_steps_tests.cu"
+FIRST_HOUR = ROOT / "docs/first_hour/two_files.md"
 FLAGS_OF_GGML = ("-Wmissing-declarations", "-Wmissing-noreturn", "-Wcast-qual", "-Wextra-semi")
 OLDEST_GCC = shutil.which("g++-11") or "g++"
 MOST_LINES = 34_000
@@ -65,6 +67,13 @@ class SmallDoorTest(unittest.TestCase):
         must_run("g++", "-std=c++20", "-x", "c++", "-I.", TESTS, "-o", "tests", "-lgtest", "-lgtest_main", "-lpthread",
                  cwd=self.root)
         self.assertIn("[  PASSED  ]", must_run(self.root / "tests", cwd=self.root))
+
+    def test_the_program_of_the_first_hour_prints_what_its_page_says(self):
+        program, _, printed = tutorial.blocks_of(FIRST_HOUR, "cpp", "sh", "text")
+        (self.root / "first_hour.cu").write_text(program)
+        must_run("g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", "-I", ROOT / "tests/small_door/fake", "-I.",
+                 "-include", "cgtree_steps.cc", "first_hour.cu", "-o", "first_hour", cwd=self.root)
+        self.assertEqual(must_run(self.root / "first_hour", cwd=self.root), printed)
 
     def test_nothing_but_its_functions_can_be_seen(self):
         names = {line.split()[-1] for line in
@@ -122,6 +131,11 @@ class SmallDoorTest(unittest.TestCase):
         must_run("make", "engine", f"NVCC={NVCC}", "NVCCFLAGS=-O1 -arch=sm_90 -I.", cwd=self.root)
         size = must_run("size", "cgtree_steps.o", cwd=self.root).splitlines()[1].split()
         self.assertLess(int(size[0]), MOST_CODE)
+        program, commands, _ = tutorial.blocks_of(FIRST_HOUR, "cpp", "sh", "text")
+        (self.root / "engine.cu").write_text(program)
+        build = commands.splitlines()[0].replace("cgtree_steps.cu", "cgtree_steps.o").split()
+        self.assertEqual(build[0], "nvcc")
+        must_run(NVCC, *build[1:], cwd=self.root)
         symbols = must_run("readelf", "-sW", "cgtree_steps.o", cwd=self.root)
         seen = re.findall(r" (?:GLOBAL|WEAK) +DEFAULT +\d+ (\S+)", symbols)
         self.assertEqual({name for name in seen if OURS.search(name)}, self.declared())

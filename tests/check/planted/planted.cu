@@ -93,6 +93,7 @@ void freed_later(bool has_fault) {
   CHECK(cudaGraphExecDestroy(exec));
 }
 
+// docs/first_hour/check.md begins
 void freed(bool has_fault) {
   Base base;
   float* const data = allocate();
@@ -103,6 +104,7 @@ void freed(bool has_fault) {
   if (has_fault) base.replay(exec);
   CHECK(cudaGraphExecDestroy(exec));
 }
+// docs/first_hour/check.md ends
 
 void freed_in_order(bool has_fault) {
   Base base;
