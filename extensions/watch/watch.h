@@ -16,7 +16,7 @@ struct WatchOptions {
   std::string event_file = "";
   bool event_file_has_replays = false;
   // Measures the device time of every n-th replay of each recording, by two events, which a later
-  // replay reads (docs/metrics.md). 0: of no replay.
+  // replay reads (docs/metrics.md); at most 64 are unread. 0: of no replay.
   std::size_t time_every_nth_replay = 0;
 };
 
