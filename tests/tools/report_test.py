@@ -158,6 +158,10 @@ class WordsTest(unittest.TestCase):
                          [[name, *row] for name, row in _report.SKIP_REASONS.items()])
         self.assertEqual(len(rows), len(_report.SKIP_REASONS))
 
+    def test_the_page_has_each_reason(self):
+        table = pathlib.Path("docs/report.md").read_text(encoding="utf-8").split("## Reasons for eager runs")[1]
+        self.assertEqual(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE), list(_report.SKIP_REASONS))
+
     def test_causes_are_those_of_the_library(self):
         self.assertEqual(self.rows("extensions/watch/call_causes.cc", "kCauseTexts[] ="),
                          [list(row) for row in _report.CAUSES.items()])
