@@ -105,12 +105,13 @@ class Context {
   // thread, at any time. Throws InvalidArgument for a range that is empty or overlaps another.
   void declare(std::string name, const void* address, std::size_t bytes);
   // Says that the memory is freed, or soon will be. The recordings that refer to it are dropped
-  // before this returns, or before the next call if a call is in progress. Any thread, at any time.
-  // Throws InvalidArgument if nothing of that name is declared.
+  // before this returns, or before the next call if a call is in progress. Replays in flight still
+  // use the memory. Any thread, at any time. Throws InvalidArgument if nothing of that name is
+  // declared.
   void undeclare(const std::string& name);
   // Drops the recordings of all functions that refer to memory in the range, as far as their graphs
-  // show (docs/audit.md). Returns how many. Throws ConcurrentUse, and InvalidArgument for a range
-  // that ends behind the last address.
+  // show (docs/audit.md). Returns how many. Replays in flight still use the memory. Throws
+  // ConcurrentUse, and InvalidArgument for a range that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
   // Waits until all work that calls have launched is done.

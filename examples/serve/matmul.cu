@@ -6,6 +6,7 @@
 #include "examples/serve/numbers.h"
 #include "interop/device/device_api.h"
 #include "interop/device/kernel.h"
+#include "interop/exchange/cuda_stream.h"
 #include "interop/tensor/empty.h"
 
 #ifdef __CUDACC__
@@ -188,7 +189,7 @@ struct Products::Cublas {
     expect_success(
         library.matmul(handle, plan.description, &one, w.data(), plan.w, x.data(), plan.x, &zero,
                        y.data(), plan.y, y.data(), plan.y, &plan.chosen.algo, workspace.data(),
-                       workspace.bytes(), static_cast<cudaStream_t>(stream.native())),
+                       workspace.bytes(), cuda_stream(stream)),
         "multiply");
   }
 
