@@ -104,10 +104,9 @@ class Context {
   // another range, it has moved, and recordings that refer to the former range are dropped. Any
   // thread, at any time. Throws InvalidArgument for a range that is empty or overlaps another.
   void declare(std::string name, const void* address, std::size_t bytes);
-  // Says that the memory is freed, or soon will be. The recordings that refer to it are dropped
-  // before this returns, or before the next call if a call is in progress. Replays in flight still
-  // use the memory. Any thread, at any time. Throws InvalidArgument if nothing of that name is
-  // declared.
+  // Drops the recordings that refer to the memory, before this returns or, during a call, before
+  // the next. Replays in flight still use the memory. Any thread, at any time. Throws
+  // InvalidArgument if nothing of that name is declared.
   void undeclare(const std::string& name);
   // Drops the recordings of all functions that refer to memory in the range, as far as their graphs
   // show (docs/audit.md). Returns how many. Replays in flight still use the memory. Throws

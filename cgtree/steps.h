@@ -170,10 +170,9 @@ class Steps : public FunctionHandle {
   // InvalidArgument where begin() does.
   Explanation explain(const Key& key, std::span<const Binding> bindings);
 
-  // Says that the engine gives this range away: drops the recordings that check an address in it,
-  // or whose graphs contain one (docs/audit.md). Returns how many. Replays in flight still use the
-  // memory. Throws ConcurrentUse while a step is open, and InvalidArgument for a range that ends
-  // behind the last address.
+  // Drops the recordings that check an address of the range, or whose graphs contain one
+  // (docs/audit.md). Returns how many. Replays in flight still use the memory. Throws ConcurrentUse
+  // while a step is open, and InvalidArgument for a range that ends behind the last address.
   std::size_t invalidate(const void* address, std::size_t bytes);
 
   // For clients of the core: the inputs of a call. They borrow the key until the next call.

@@ -130,8 +130,8 @@ int cgs_refuse(cgs_steps* steps, const char* why);
 int cgs_guard(cgs_steps* steps, const char* name, int64_t (*ask)(void* data), void* data,
               int64_t* answer);
 
-// Call this before the memory is freed or reused: drops the recordings that may use it, which are
-// all recordings, because addresses outside of bindings are not known. Not inside a step.
+// Call this before the memory is freed or reused, but not inside a step: drops all recordings,
+// except proved recordings of CGS_SESSION whose graphs contain no address of the memory.
 int cgs_invalidate(cgs_steps* steps, const void* address, size_t bytes);
 // Call this before destroying a stream of `device` on which any open cgs_steps ran: CUDA must not
 // be asked about the stream afterwards. Pending work of the stream stays in order with later steps.
