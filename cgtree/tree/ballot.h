@@ -51,8 +51,7 @@ struct AttemptResult {
   SkipReason reason = SkipReason::kCaptureFailed;  // kCaptureFailed
   std::chrono::microseconds time{0};               // spent on warm-ups and recordings so far
   std::size_t graph_bytes = 0;                     // of the recording
-  // Tells if a capture failed on any rank, also on a rank that threw. kBreaksRules: it will fail
-  // again.
+  // Tells if a capture failed on any rank, also a throwing rank. kBreaksRules: it will fail again.
   enum class Capture { kNone, kFailed, kBreaksRules };
   Capture capture = Capture::kNone;
   std::string what;  // the reason of another kind than kDone
