@@ -312,8 +312,8 @@ void Watch::add_blocks(std::string_view source, std::span<const BlockEvent> even
 }
 
 Report Watch::report(Process process) {
-  // A handler of a signal may call exit() inside of a callback, which has the lock.
-  if (is_inside) throw std::logic_error("no report inside of a callback");
+  // A handler of a signal may call exit() inside of on_call(), which has the lock.
+  if (is_inside) throw std::logic_error("no report inside of a watched call");
   const std::lock_guard lock(mutex_);
   process.unseen.insert(process.unseen.end(), unseen_.begin(), unseen_.end());
   for (const auto& [call, count] : calls_)

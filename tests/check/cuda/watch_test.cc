@@ -330,8 +330,8 @@ TEST_F(WatchTest, ALaunchThatFailsForAnotherReasonIsNotThatOfItsMemory) {
   EXPECT_EQ(std::vector{FindingKind::kAllocating}, found_);
 }
 
-// A handler of a signal that calls exit() while this thread is in a callback.
-TEST_F(WatchTest, AReportInsideOfACallbackIsNone) {
+// A handler of a signal that calls exit() while this thread is in on_call().
+TEST_F(WatchTest, AReportInsideOfAWatchedCallIsNone) {
   bool has_thrown = false;
   Watch watch(questions(), [&](const Finding&, const Stacks&) {
     try {
