@@ -92,13 +92,14 @@ print(blocks)
 
 
 class HooksTest(unittest.TestCase):
-    def run_python(self, program, **modules):
+    def run_python(self, program, frames="0", **modules):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in modules.items():
                 pathlib.Path(folder, f"{name}.py").write_text(text, encoding="utf-8")
             return subprocess.run(
                 [sys.executable, "-c", program], text=True, capture_output=True, check=False, timeout=60,
-                env={**os.environ, "PYTHONPATH": f"{HOOKS}:{folder}", "CGTREE_CHECK_DIR": folder})
+                env={**os.environ, "PYTHONPATH": f"{HOOKS}:{folder}", "CGTREE_CHECK_DIR": folder,
+                     "CGTREE_CHECK_TORCH_FRAMES": frames})
 
     def test_the_sitecustomize_that_is_hidden_runs(self):
         said = self.run_python("import sitecustomize; print(sitecustomize.mine)",
@@ -115,10 +116,18 @@ class HooksTest(unittest.TestCase):
         self.assertNotIn("Traceback", said.stderr)
 
     def test_captures_get_frames_and_the_allocator_is_read(self):
-        said = self.run_python(PROGRAM, torch=TORCH)
+        said = self.run_python(PROGRAM, frames="1", torch=TORCH)
         self.assertEqual(0, said.returncode, said.stderr)
         self.assertIn("10,allocate,7f00,256,train.py:3\\n20,free,7f00,256,\\n0,kept,8000,4096,\\n0,kept,a000,64,", said.stdout)
         self.assertNotIn("9000", said.stdout)
+
+    def test_events_have_frames_only_where_they_are_asked_for(self):
+        """Frames keep the code of functions alive, and so what torch.compile() has made of them."""
+        program = PROGRAM + "print('context', torch.memory.calls[0]['context'])\n"
+        said = self.run_python(program, torch=TORCH).stdout
+        self.assertIn("context None", said)
+        self.assertIn("10,allocate,7f00,256,\\n20,free,7f00,256,a line that CGTREE_CHECK_TORCH_FRAMES=1 names", said)
+        self.assertIn("context all", self.run_python(program, frames="1", torch=TORCH).stdout)
 
     def test_a_program_may_look_for_torch_before_it_imports_it(self):
         looks = "import importlib.util\nassert importlib.util.find_spec('torch') is not None\n"
@@ -139,7 +148,7 @@ class HooksTest(unittest.TestCase):
 
     def test_names_of_files_may_be_of_any_bytes(self):
         program = PROGRAM.replace("\nouter()\n", "\nexec(compile('outer()', 'a\\udcff.py', 'exec'))\n")
-        said = self.run_python(program, torch=TORCH.replace("train.py", "train\\udcff.py"))
+        said = self.run_python(program, frames="1", torch=TORCH.replace("train.py", "train\\udcff.py"))
         self.assertEqual(0, said.returncode, said.stderr)
         self.assertIn("10,allocate,7f00,256,train?.py:3", said.stdout)
 

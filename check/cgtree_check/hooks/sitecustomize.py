@@ -1,7 +1,8 @@
 """Python's part of cgtree-check: frames at captures, and the events of PyTorch's allocator.
 
 `cgtree-check run` puts this folder in front of PYTHONPATH. A sitecustomize that was there is imported, too.
-CGTREE_CHECK_TORCH=0 leaves PyTorch alone; CGTREE_CHECK_TORCH_ENTRIES is how many events its allocator keeps.
+CGTREE_CHECK_TORCH=0 leaves PyTorch alone; CGTREE_CHECK_TORCH_ENTRIES is the number of events that its allocator keeps;
+with CGTREE_CHECK_TORCH_FRAMES=1 they have the lines that allocated and freed.
 """
 
 import importlib.abc
@@ -9,6 +10,11 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+
+
+# An event with frames keeps the code of its functions alive, and all that torch.compile() holds for that code: CUDA
+# graphs and their memory. A program that drops such functions, as the tests of graph trees do, would run another way.
+FRAMES = os.environ.get("CGTREE_CHECK_TORCH_FRAMES") == "1"
 
 
 def chain():
@@ -34,9 +40,11 @@ def library():
     return found
 
 
-def where(frames):
-    """The innermost line of the program in frames of PyTorch's allocator, or ""."""
-    for frame in frames or []:
+def where(event):
+    """The innermost line of the program in the frames of an event of PyTorch's allocator, or how to get it, or ""."""
+    if not FRAMES:
+        return "" if event["action"] == "alloc" else "a line that CGTREE_CHECK_TORCH_FRAMES=1 names"
+    for frame in event.get("frames") or []:
         if frame["filename"].endswith(".py") and "/torch/" not in frame["filename"]:
             return f"{frame['filename']}:{frame['line']}"
     return ""
@@ -63,7 +71,7 @@ def blocks_of(snapshot):
     note_pools(snapshot["segments"])
     actions = {"alloc": "allocate", "free_completed": "free", "free": "free"}
     lines = [f"{event['time_us']},{actions[event['action']]},{event['addr']:x},{event['size']},"
-             f"{where(event.get('frames'))}"
+             f"{where(event)}"
              for trace in snapshot["device_traces"] for event in trace
              if event["action"] in actions and "time_us" in event]
     lines += [f"0,kept,{address:x},{size}," for address, size in sorted(POOLS)]
@@ -88,7 +96,7 @@ def watch_allocator(torch, checker):
 
     def start():  # inside of PyTorch's own start
         try:
-            torch.cuda.memory._record_memory_history(context="all", stacks="python", max_entries=entries)
+            torch.cuda.memory._record_memory_history(context="all" if FRAMES else None, stacks="python", max_entries=entries)
             checker.cgtree_check_set_source(ask)
         except Exception as error:
             print(f"cgtree-check: no history of PyTorch's allocator: {error}", file=sys.stderr)
