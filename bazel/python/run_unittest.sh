@@ -17,7 +17,7 @@ runtime_of() {
       __tsan_init) name=tsan ;;
       *) name=ubsan_standalone ;;
     esac
-    clang-14 -print-file-name="libclang_rt.$name-$(uname -m).so"
+    clang-16 -print-file-name="libclang_rt.$name-$(uname -m).so"
   fi
 }
 
