@@ -122,7 +122,7 @@ class HooksTest(unittest.TestCase):
         self.assertNotIn("9000", said.stdout)
 
     def test_events_have_frames_only_where_they_are_asked_for(self):
-        """Frames keep the code of functions alive, and so what torch.compile() has made of them."""
+        """Frames keep the code of functions alive, and all that torch.compile() holds for it."""
         program = PROGRAM + "print('context', torch.memory.calls[0]['context'])\n"
         said = self.run_python(program, torch=TORCH).stdout
         self.assertIn("context None", said)

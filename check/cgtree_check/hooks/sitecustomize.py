@@ -96,7 +96,8 @@ def watch_allocator(torch, checker):
 
     def start():  # inside of PyTorch's own start
         try:
-            torch.cuda.memory._record_memory_history(context="all" if FRAMES else None, stacks="python", max_entries=entries)
+            torch.cuda.memory._record_memory_history(
+                context="all" if FRAMES else None, stacks="python", max_entries=entries)
             checker.cgtree_check_set_source(ask)
         except Exception as error:
             print(f"cgtree-check: no history of PyTorch's allocator: {error}", file=sys.stderr)
