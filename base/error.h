@@ -192,7 +192,7 @@ class VerifyError : public Error {
 };
 
 // A GroupError says that the ranks of a group do not do the same, or that one of them cannot be
-// reached. No work was done.
+// reached. No work was done, except by a replay that another rank verified and refused.
 class GroupError : public Error {
  public:
   // `where` is that of Error.

@@ -18,7 +18,7 @@
 // captured runs directly, and cgs_why() has the reason.
 //
 // Each function returns CGS_DONE, CGS_RUN, or a negative number; then cgs_why() has the message,
-// and nothing has changed. Threads: one thread at a time uses a cgs_steps, and a step ends on the
+// and nothing has changed, except by cgs_end(). Threads: one thread at a time uses a cgs_steps, and a step ends on the
 // thread that began it; a thread that ends abandons it. Any thread may call cgs_get_stats() at any
 // time.
 #ifndef CGTREE_STEPS_H
@@ -117,7 +117,7 @@ int cgs_is_captured(const cgs_steps* steps);
 // Call this when the work is enqueued on the stream. CGS_RUN: it could not be captured, and must be
 // enqueued once more. If it fails, the step has ended, and the work may have run.
 int cgs_end(cgs_steps* steps);
-// Abandons the step, which has no effect. Does nothing without a step.
+// Abandons the step: nothing is recorded, captured work never runs. Does nothing without a step.
 int cgs_leave(cgs_steps* steps);
 // Inside a step, captured or not: says that this work cannot be captured; from now on calls with
 // this key and these sizes run without a graph.
