@@ -18,9 +18,9 @@
 // captured runs directly, and cgs_why() has the reason.
 //
 // Each function returns CGS_DONE, CGS_RUN, or a negative number; then cgs_why() has the message,
-// and nothing has changed, except by cgs_end(). Threads: one thread at a time uses a cgs_steps, and a step ends on the
-// thread that began it; a thread that ends abandons it. Any thread may call cgs_get_stats() at any
-// time.
+// and nothing has changed, except by cgs_end(). Threads: one thread at a time uses a cgs_steps, and
+// a step ends on the thread that began it; a thread that ends abandons it. Any thread may call
+// cgs_get_stats() at any time.
 #ifndef CGTREE_STEPS_H
 #define CGTREE_STEPS_H
 
