@@ -11,6 +11,7 @@ import unittest
 
 LIBRARY = os.path.realpath("check/libcgtree_check.so")
 DRIVER = os.path.realpath("tests/check/libcuda.so.1")
+BESIDE = os.path.realpath("tests/check/libbeside.so")
 PROGRAM = os.path.realpath("tests/check/fake_program")
 # Calls with the interpreter's lock held, as extensions that do not give it up.
 PYTHON = f"""
@@ -67,6 +68,18 @@ class RunTest(unittest.TestCase):
 
     def test_dlsym_looks_at_its_caller(self):
         self.assertEqual(0, self.run_check(PROGRAM, "next").returncode)
+
+    def compare(self, *words, **more):
+        """Runs a program with the check and without: status and output are the same."""
+        bare = subprocess.run(words, env=environment(**more), text=True, capture_output=True, check=False, timeout=60)
+        said = self.run_check(*words, **more)
+        self.assertEqual((bare.returncode, bare.stdout), (said.returncode, said.stdout), said.stderr)
+        return said
+
+    def test_lookups_have_the_results_that_they_have_without_the_check(self):
+        said = self.compare(PROGRAM, "look_up", BESIDE)
+        self.assertEqual("error 0 same 1\nmissing 1\nown 1\nlinked 0\n", said.stdout)
+        self.assertEqual("found 1\n", self.compare(PROGRAM, "look_up_beside", BESIDE).stdout)
 
     def test_a_driver_that_is_not_there_has_no_functions(self):
         program = ("import ctypes\n"

@@ -3,6 +3,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 // The ways in which programs get the driver's functions.
 enum class Way { kLinked, kDlsym, kEntryPoint };
@@ -21,6 +23,7 @@ namespace {
 
 template <typename Function>
 Function* get(Way way, Function* linked, const char* symbol, const char* name) {
+  if (way == Way::kLinked) return linked;
   void* address = nullptr;
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (way == Way::kDlsym) address = dlsym(library, symbol);
@@ -29,7 +32,7 @@ Function* get(Way way, Function* linked, const char* symbol, const char* name) {
         reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(library, "cuGetProcAddress_v2"));
     entry_point(name, &address, CUDA_VERSION, 0, nullptr);
   }
-  return way == Way::kLinked ? linked : reinterpret_cast<Function*>(address);
+  return reinterpret_cast<Function*>(address);
 }
 
 #define GET(symbol, name) get(way, &symbol, #symbol, name)
@@ -61,6 +64,54 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
   return create(thread, attributes, run, argument);
 }
 
+// Called by the constructor of libbeside.so, while this thread has the linker's lock.
+bool is_loading = false;
+std::thread beside;
+extern "C" void while_loading() {
+  if (!is_loading) return;
+  beside = std::thread([] { capture(Way::kLinked, /*has_fault=*/true); });
+  usleep(300'000);
+  cuGraphLaunch(nullptr, nullptr);
+}
+
+// Prints the results of lookups. A first one may fail in another way than later ones.
+void look_up(const char* path) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  dlerror();
+  void* const init = dlsym(driver, "cuInit");
+  const bool is_error = dlerror() != nullptr;
+  std::printf("error %d same %d\n", is_error, init == reinterpret_cast<void*>(&cuInit));
+  std::printf("missing %d\n", dlsym(RTLD_DEFAULT, "cuMemcpy3DBatchAsync_v2") == nullptr);
+  void* const own = dlsym(library, "cuGraphLaunch");
+  std::printf("own %d\n", own == dlsym(library, "launch_beside"));
+  std::printf("linked %d\n", cuGraphLaunch(nullptr, nullptr));
+}
+
+// Prints whether a library that is linked with the driver finds it.
+void look_up_beside(const char* path) {
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const auto find = reinterpret_cast<void* (*)(const char*)>(dlsym(library, "find_beside"));
+  std::printf("found %d\n", find("cuInit") != nullptr);
+}
+
+// Prints the bytes of a file whose number was that of a file which the program did not open.
+void close_others(Way way) {
+  capture(way, /*has_fault=*/true);
+  for (int i = 3; i < 64; ++i)
+    close(i);
+  int file = 0;
+  while ((file = open("/tmp", O_TMPFILE | O_RDWR, 0600)) >= 0 && file < 16)
+    continue;
+  capture(way, /*has_fault=*/true);
+  raise(SIGUSR1);
+  usleep(200'000);
+  off_t bytes = 0;
+  for (int i = 3; i <= file; ++i)
+    bytes += lseek(i, 0, SEEK_END);
+  std::printf("bytes %d\n", static_cast<int>(bytes));
+}
+
 int main(int argc, char** argv) {
   has_no_threads = argc > 1 && std::string_view(argv[1]) == "no_threads";
   Way way = Way::kLinked;
@@ -88,6 +139,22 @@ int main(int argc, char** argv) {
       int status = 0;
       waitpid(child, &status, 0);
       std::printf("signal %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    }
+    if (word == "look_up") look_up(argv[++i]);
+    if (word == "look_up_beside") look_up_beside(argv[++i]);
+    if (word == "close_others") close_others(way);
+    if (word == "load") {
+      capture(way, /*has_fault=*/false);
+      is_loading = true;
+      dlopen(argv[++i], RTLD_NOW | RTLD_LOCAL);
+      beside.join();
+    }
+    if (word == "cancelled") {
+      std::thread([] {
+        pthread_cancel(pthread_self());
+        capture(Way::kLinked, /*has_fault=*/true);
+        std::puts("captured");
+      }).join();
     }
     if (word == "exec") execl("/proc/self/exe", argv[0], "clean", nullptr);
     if (word == "abort") std::abort();

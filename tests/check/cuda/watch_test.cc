@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -437,7 +438,7 @@ TEST(ThreadsTest, CallsMayComeFromAllAtOnce) {
   };
   questions.is_capturing = [](CUstream) { return false; };
   questions.allocation_of = [](std::uintptr_t) { return BlockRange{}; };
-  std::size_t told = 0;
+  std::atomic<std::size_t> told = 0;
   Watch watch(questions, [&](const Finding&, const Stacks&) { ++told; });
   std::atomic<bool> is_over{false};
   std::thread reports([&] {
@@ -482,6 +483,27 @@ TEST(ThreadsTest, CallsMayComeFromAllAtOnce) {
   EXPECT_GE(told, 1u);
   EXPECT_NE(std::string::npos, table.find("launches: 1800"));
 }
+
+#undef CALL
+// Returns whether the parameters are those that an effect names: words, the stream of work.
+template <typename... Parameters>
+constexpr bool has_parameters(const Call& call, CUresult (*)(Parameters...)) noexcept {
+  const std::size_t sizes[] = {sizeof(Parameters)...};
+  const bool are_streams[] = {std::is_same_v<Parameters, CUstream>...};
+  for (const std::size_t at : {call.first, call.second, call.third})
+    if (at != Call::kNone && (at >= sizeof...(Parameters) || sizes[at] != sizeof(void*)))
+      return false;
+  const bool is_of_stream = call.does == Does::kWork || call.does == Does::kOrder;
+  return !is_of_stream || call.first == Call::kNone || are_streams[call.first];
+}
+
+// A wrapper has the parameters of its function, which the table numbers.
+#define CALL(name, ...) static_assert(has_parameters(kCalls[index_of(#name)], &::name));
+#define BOTH(name, suffix, ...) \
+  CALL(name) static_assert(has_parameters(kCalls[index_of(#name #suffix)], &::name));
+#include "check/cuda/calls.inc"
+#undef BOTH
+#undef CALL
 
 TEST(CallsTest, NoneIsListedTwice) {
   for (std::size_t i = 0; i < std::size(kCalls); ++i)
