@@ -7,6 +7,7 @@ runs a program with libcgtree_check.so. Each process that uses CUDA prints what 
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -58,12 +59,12 @@ def environment(library, folder):
         link.symlink_to(library)
         library = link
 
-    def before(name, first):
-        others = os.environ.get(name)
-        return f"{first}:{others}" if others else str(first)
+    def joined(*words):
+        return ":".join(str(word) for word in words if word)
 
-    return {**os.environ, "LD_PRELOAD": before("LD_PRELOAD", library), "CGTREE_CHECK_DIR": folder,
-            "PYTHONPATH": before("PYTHONPATH", HERE / "hooks")}
+    # Nearest to the driver: another library that stands before it, or that must be the first, goes on as without this.
+    return {**os.environ, "LD_PRELOAD": joined(os.environ.get("LD_PRELOAD"), library), "CGTREE_CHECK_DIR": folder,
+            "PYTHONPATH": joined(HERE / "hooks", os.environ.get("PYTHONPATH"))}
 
 
 def run_program(words, environ=None):
@@ -86,11 +87,16 @@ def run_program(words, environ=None):
     # The kernel keeps no status of children where this is ignored.
     is_ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
     ignore = (lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)) if is_ignored else None
-    try:  # open files are passed on: a shell's <(...) is one
-        program = subprocess.Popen(words, env=environ, close_fds=False, preexec_fn=ignore)
+    def start(words):  # open files are passed on: a shell's <(...) is one
+        return subprocess.Popen(words, env=environ, close_fds=False, preexec_fn=ignore)
+
+    try:
+        program = start(words)
     except OSError as error:
-        say(f"{words[0]}: {error.strerror}")
-        return CANNOT_RUN
+        if error.errno != errno.ENOEXEC:
+            say(f"{words[0]}: {error.strerror}")
+            return CANNOT_RUN
+        program = start(["/bin/sh", shutil.which(words[0]) or words[0], *words[1:]])  # a script without #!, as execvp()
     for number in early:
         program.send_signal(number)
     # A wait without a limit may begin just behind a signal, whose handler would run at its end alone. One with a limit polls.

@@ -81,6 +81,14 @@ class RunTest(unittest.TestCase):
         self.assertEqual("error 0 same 1\nmissing 1\nown 1\nlinked 0\n", said.stdout)
         self.assertEqual("found 1\n", self.compare(PROGRAM, "look_up_beside", BESIDE).stdout)
 
+    def test_another_library_before_the_driver_is_called_as_without_the_check(self):
+        said = self.compare(PROGRAM, "refused", LD_PRELOAD=BESIDE)
+        self.assertEqual("beside\n", said.stdout)
+        self.assertIn("faults: 1", said.stderr)
+        said = subprocess.run([PROGRAM, "refused"], text=True, capture_output=True, check=False, timeout=60,
+                              env=environment(LD_PRELOAD=f"{LIBRARY}:{BESIDE}"))
+        self.assertEqual(0, said.returncode)
+
     def test_a_driver_that_is_not_there_has_no_functions(self):
         program = ("import ctypes\n"
                    "assert not hasattr(ctypes.CDLL(None), 'cuInit')\n"
@@ -100,7 +108,7 @@ class RunTest(unittest.TestCase):
 
     def test_libraries_that_are_loaded_first_stay(self):
         said = self.run_check("sh", "-c", 'echo "$LD_PRELOAD"', LD_PRELOAD="libm.so.6")
-        self.assertEqual(f"{LIBRARY}:libm.so.6\n", said.stdout)
+        self.assertEqual(f"libm.so.6:{LIBRARY}\n", said.stdout)
 
     def test_a_program_without_faults_has_none(self):
         said, [report] = self.run_json("--fail-on=any", PROGRAM, "clean")
@@ -111,6 +119,14 @@ class RunTest(unittest.TestCase):
         self.assertEqual(3, self.run_check(PROGRAM, "refused", "three").returncode)
         self.assertEqual(3, self.run_check("--fail-on=any", PROGRAM, "refused", "three").returncode)
         self.assertEqual(127, self.run_check("/no/such/program").returncode)
+
+    def test_a_script_may_have_no_first_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "without_a_line")
+            path.write_text("exit $1\n", encoding="utf-8")
+            path.chmod(0o755)
+            self.assertEqual(3, self.run_check(str(path), "3").returncode)
+            self.assertEqual(3, self.run_check("without_a_line", "3", PATH=f"{folder}:{os.environ['PATH']}").returncode)
 
     def test_fail_on_names_kinds(self):
         self.assertEqual(66, self.run_check("--fail-on=any", PROGRAM, "refused").returncode)
