@@ -155,10 +155,8 @@ Json to_json(const Finding& finding, const Stacks& stacks) {
   return json;
 }
 
-Report make_report(const Process& process, const Ledger& ledger, const Stacks& stacks) {
-  std::vector<Finding> findings(ledger.findings().begin(), ledger.findings().end());
-  std::ranges::copy(ledger.remarks(), std::back_inserter(findings));
-  const LedgerTotals totals = ledger.totals();
+Report make_report(const Process& process, const std::vector<Finding>& findings,
+                   const LedgerTotals& totals, const Stacks& stacks) {
   Json json = {{"pid", process.pid}, {"program", process.program}, {"findings", Json::array()},
                {"totals", totals},   {"unseen", process.unseen},   {"calls", process.calls}};
   for (const Finding& finding : findings)

@@ -27,10 +27,11 @@ struct Report {
 // Returns a finding with all that it has, and with "text", its entry in a table.
 nlohmann::json to_json(const Finding& finding, const Stacks& stacks);
 
-// The report of one process. Faults come before remarks. Its JSON:
+// The report of one process. Its JSON:
 //
 //   {"pid": 7, "program": "...", "findings": [...], "totals": {"graphs": 2, ...},
 //    "unseen": [...], "calls": [...]}
-Report make_report(const Process& process, const Ledger& ledger, const Stacks& stacks);
+Report make_report(const Process& process, const std::vector<Finding>& findings,
+                   const LedgerTotals& totals, const Stacks& stacks);
 
 }  // namespace cgtree::graph_check

@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kMostFrames = 32;
 
-thread_local std::string given_frames;
+// No destructor: a thread's first use would wait for the linker.
+thread_local const std::string* given_frames = nullptr;
 
 // Source: Python's C API, "Initialization, Finalization, and Threads", "Reflection", "Frame
 // Objects"; all are there since 3.9. Objects are opaque here.
@@ -107,20 +108,16 @@ bool is_of_cuda(std::string_view file) noexcept {
 
 }  // namespace
 
-Stacks::Stacks() {
-  void* address = nullptr;
-  static_cast<void>(backtrace(&address, 1));
-}
-
 StackId Stacks::take() {
   Stack stack;
   stack.addresses.resize(kMostFrames);
   stack.addresses.resize(static_cast<std::size_t>(backtrace(stack.addresses.data(), kMostFrames)));
-  stack.python = given_frames.empty() ? python_frames() : given_frames;
+  stack.python = given_frames == nullptr ? python_frames() : *given_frames;
   std::uint64_t hash = 0;
   for (void* const address : stack.addresses)
     hash = hash * 31 + reinterpret_cast<std::uintptr_t>(address);
   hash = hash * 31 + std::hash<std::string>()(stack.python);
+  const std::lock_guard lock(mutex_);
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto same = begin; same != end; ++same)
     if (stacks_[static_cast<std::size_t>(same->second) - 1] == stack) return same->second;
@@ -132,7 +129,9 @@ StackId Stacks::take() {
 
 std::vector<std::string> Stacks::frames(StackId stack) const {
   if (stack == StackId::kNone) return {};
+  std::unique_lock lock(mutex_);
   const Stack& found = stacks_[static_cast<std::size_t>(stack) - 1];
+  lock.unlock();
   std::vector<std::string> frames;
   std::istringstream python(found.python);
   for (std::string line; std::getline(python, line);)
@@ -153,7 +152,7 @@ std::vector<std::string> Stacks::frames(StackId stack) const {
 }
 
 void set_python_frames(const char* lines) {
-  given_frames = lines;
+  delete std::exchange(given_frames, *lines == '\0' ? nullptr : new std::string(lines));
 }
 
 }  // namespace cgtree::graph_check

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,18 +13,15 @@
 
 namespace cgtree::graph_check {
 
-// Thread safety: none; callers hold a lock.
+// Thread safety: every function may be called from any thread.
 class Stacks {
  public:
-  // Loads the unwinder, so that take() loads nothing.
-  Stacks();
-
   // Returns the number of this thread's stack. Equal stacks have one number. Frames of Python are
   // part of it if this thread holds the interpreter's lock, or has given them by
-  // set_python_frames().
+  // set_python_frames(). The first call loads the unwinder, and may wait for the linker.
   StackId take();
   // Returns the frames of a stack, the innermost first: those of Python, then those of machine code
-  // without the ones of CUDA and of this library.
+  // without the ones of CUDA and of this library. May wait for the linker.
   std::vector<std::string> frames(StackId stack) const;
 
  private:
@@ -34,7 +32,8 @@ class Stacks {
     bool operator==(const Stack&) const = default;
   };
 
-  std::deque<Stack> stacks_;  // by number, less one
+  mutable std::mutex mutex_;
+  std::deque<Stack> stacks_;  // by number, less one; a stack stays as it is
   std::unordered_multimap<std::uint64_t, StackId> by_hash_;
 };
 

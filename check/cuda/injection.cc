@@ -29,8 +29,10 @@ namespace {
 class Injection {
  public:
   Injection()
-      : watch_(driver_questions(),
-               [this](const Finding& finding, const Stacks& stacks) { tell(finding, stacks); }) {
+      : watch_(driver_questions(), [this](const Finding& finding, const Stacks& stacks) {
+          const auto how = nlohmann::json::error_handler_t::replace;
+          reporter_->tell(to_json(finding, stacks).dump(-1, ' ', false, how));
+        }) {
     process_ = {.pid = getpid(),
                 .program = program_invocation_short_name,
                 .unseen = {"addresses in memory of the device or in packed arguments"},
@@ -52,11 +54,6 @@ class Injection {
   }
 
  private:
-  void tell(const Finding& finding, const Stacks& stacks) {
-    const auto how = nlohmann::json::error_handler_t::replace;
-    reporter_->tell(to_json(finding, stacks).dump(-1, ' ', false, how));
-  }
-
   Report report(bool is_end) {
     if (is_end) {
       watch_.stop();

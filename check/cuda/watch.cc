@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -78,6 +79,7 @@ void Watch::on_call(const CallData& data) noexcept {
   is_inside = true;
   try {
     dispatch(data);
+    tell_new();
   } catch (...) {  // no memory: the event is lost
   }
   is_inside = false;
@@ -151,7 +153,6 @@ void Watch::freed(const CallData& data, std::uintptr_t address) {
   } else if (has_succeeded(data)) {
     ++calls_[data.call.name];
     ledger_.free(address, *data.shared, data.call.name, take_);
-    tell_new();
   }
 }
 
@@ -172,7 +173,6 @@ void Watch::on_change(const CallData& data) {
                         static_cast<NodeHandle>(word(data, call.second)));
   } else {
     ledger_.unmap(object, word(data, call.second), data.call.name, take_);
-    tell_new();
   }
 }
 
@@ -224,6 +224,7 @@ void Watch::end_capture(StreamKey stream, GraphHandle graph) {
 void Watch::prepare() {
   std::call_once(prepared_, [this] {
     questions_.prepare();
+    static_cast<void>(stacks_.take());  // the first, without the lock
     has_graphs_ = true;
   });
 }
@@ -277,7 +278,7 @@ void Watch::instantiated(const CallData& data) {
     ledger_.instantiate(graph, static_cast<ExecHandle>(written(data, call.first)),
                         std::move(contents), stacks_.take(), now());
   }
-  tell_new();
+  note_new();
 }
 
 // A launch of stale memory may be the end of the program: it counts when the call begins.
@@ -289,13 +290,20 @@ void Watch::launched(const CallData& data, std::uintptr_t exec) {
   } else if (result_of(data) == CUDA_ERROR_INVALID_VALUE) {
     ledger_.refuse_launch(static_cast<ExecHandle>(exec), text_of(data), take_);
   }
-  tell_new();
+  note_new();
 }
 
+// The lock is not held while a finding is told, which waits for the linker: a thread that has the
+// linker's lock, by dlopen(), may make a watched call.
 void Watch::tell_new() {
-  const auto& findings = ledger_.findings();
-  for (; told_ < findings.size(); ++told_)
-    tell_(findings[told_], stacks_);
+  if (!has_new_.load(std::memory_order_relaxed)) return;
+  std::unique_lock lock(mutex_);
+  const auto& all = ledger_.findings();
+  const std::vector<Finding> found(all.begin() + std::exchange(told_, std::ssize(all)), all.end());
+  has_new_ = false;
+  lock.unlock();
+  for (const Finding& finding : found)
+    tell_(finding, stacks_);
 }
 
 void Watch::expect_blocks() {
@@ -305,20 +313,26 @@ void Watch::expect_blocks() {
 
 void Watch::add_blocks(std::string_view source, std::span<const BlockEvent> events,
                        std::span<const BlockRange> kept) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   calls_[source] += events.size();
   ledger_.add_blocks(source, events, kept);
+  note_new();
+  lock.unlock();
   tell_new();
 }
 
 Report Watch::report(Process process) {
   // A handler of a signal may call exit() inside of on_call(), which has the lock.
   if (is_inside) throw std::logic_error("no report inside of a watched call");
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   process.unseen.insert(process.unseen.end(), unseen_.begin(), unseen_.end());
   for (const auto& [call, count] : calls_)
     process.calls.push_back(str_format("{} {}", call, count));
-  return make_report(process, ledger_, stacks_);
+  std::vector<Finding> findings(ledger_.findings().begin(), ledger_.findings().end());
+  std::ranges::move(ledger_.remarks(), std::back_inserter(findings));
+  const LedgerTotals totals = ledger_.totals();
+  lock.unlock();
+  return make_report(process, findings, totals, stacks_);
 }
 
 }  // namespace cgtree::graph_check

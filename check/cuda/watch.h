@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <span>
@@ -41,7 +42,7 @@ Time now() noexcept;
 // Thread safety: every function may be called from any thread.
 class Watch {
  public:
-  // `tell` is called for each new finding, with the lock.
+  // `tell` is called for each new finding, perhaps on several threads at once.
   Watch(Questions questions, std::function<void(const Finding&, const Stacks&)> tell)
       : questions_(std::move(questions)), tell_(std::move(tell)) {}
 
@@ -76,6 +77,7 @@ class Watch {
   GraphContents read(GraphHandle graph);
   void prepare();
   void ask(GraphContents& contents);
+  void note_new() noexcept { has_new_ = told_ < std::ssize(ledger_.findings()); }
   void tell_new();
 
   Questions questions_;
@@ -84,12 +86,13 @@ class Watch {
   std::atomic<std::size_t> open_captures_{0};
   std::once_flag prepared_;
   std::atomic<bool> has_graphs_{false};
+  std::atomic<bool> has_new_{false};  // findings that are not told
+  Stacks stacks_;
 
   std::mutex mutex_;  // of all below
   Ledger ledger_;
-  Stacks stacks_;
   const TakeStack take_ = [this] { return stacks_.take(); };
-  std::size_t told_ = 0;  // findings
+  std::ptrdiff_t told_ = 0;  // findings
   std::vector<std::string> unseen_;
   std::map<std::string_view, std::uint64_t> calls_;
 };

@@ -89,6 +89,9 @@ class RunTest(unittest.TestCase):
                               env=environment(LD_PRELOAD=f"{LIBRARY}:{BESIDE}"))
         self.assertEqual(0, said.returncode)
 
+    def test_a_thread_that_loads_a_library_may_launch_while_a_finding_is_told(self):
+        self.assertIn("faults: 1", self.compare(PROGRAM, "load", BESIDE).stderr)
+
     def test_a_driver_that_is_not_there_has_no_functions(self):
         program = ("import ctypes\n"
                    "assert not hasattr(ctypes.CDLL(None), 'cuInit')\n"

@@ -45,6 +45,13 @@ TEST(StacksTest, FramesOfPythonThatAreGivenComeFirst) {
   EXPECT_EQ(stacks.frames(taken[2]).size() + 2, stacks.frames(taken[0]).size());
 }
 
+Report report_of(const Process& process, const Ledger& ledger, const Stacks& stacks) {
+  std::vector<Finding> findings(ledger.findings().begin(), ledger.findings().end());
+  for (const Finding& remark : ledger.remarks())
+    findings.push_back(remark);
+  return make_report(process, findings, ledger.totals(), stacks);
+}
+
 class ReportTest : public ::testing::Test {
  protected:
   ReportTest() {
@@ -65,7 +72,7 @@ class ReportTest : public ::testing::Test {
 };
 
 TEST_F(ReportTest, TheTableHasFaultsThenRemarks) {
-  const std::string table = make_report(process_, ledger_, stacks_).table;
+  const std::string table = report_of(process_, ledger_, stacks_).table;
   EXPECT_EQ(0u, table.find("cgtree-check: process 7 (decode): faults: 1, remarks: 1\nrefused: "));
   const std::size_t fault =
       table.find("graph 1, executable 1\n    cuMemcpyBatchAsync returned 900\n");
@@ -84,7 +91,7 @@ TEST_F(ReportTest, TheTableListsTwentyOfAKind) {
     ledger_.refuse({}, 1, "call " + std::to_string(i) + "; returned 900", take);
   ledger_.end_capture({}, graph);
   ledger_.instantiate(graph, static_cast<ExecHandle>(4), {}, take(), 1);
-  const Report report = make_report(process_, ledger_, stacks_);
+  const Report report = report_of(process_, ledger_, stacks_);
   EXPECT_NE(std::string::npos, report.table.find("faults: 25, remarks: "));
   EXPECT_NE(std::string::npos, report.table.find("call 18; returned 900\n"));
   EXPECT_EQ(std::string::npos, report.table.find("call 19; returned 900\n"));
@@ -93,7 +100,7 @@ TEST_F(ReportTest, TheTableListsTwentyOfAKind) {
 }
 
 TEST_F(ReportTest, TheJsonHasTheSame) {
-  const auto json = nlohmann::json::parse(make_report(process_, ledger_, stacks_).json);
+  const auto json = nlohmann::json::parse(report_of(process_, ledger_, stacks_).json);
   EXPECT_EQ(7, json["pid"]);
   ASSERT_EQ(2u, json["findings"].size());
   const auto& finding = json["findings"][0];
@@ -108,8 +115,8 @@ TEST_F(ReportTest, TheJsonHasTheSame) {
 
 TEST(EmptyReportTest, AProgramWithoutGraphsHasALine) {
   EXPECT_EQ("cgtree-check: process 7 (decode): no graph was used\n",
-            make_report({.pid = 7, .program = "decode", .unseen = {"much"}, .calls = {}}, Ledger(),
-                        Stacks())
+            report_of({.pid = 7, .program = "decode", .unseen = {"much"}, .calls = {}}, Ledger(),
+                      Stacks())
                 .table);
 }
 
