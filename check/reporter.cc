@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,13 +23,21 @@
 namespace cgtree::graph_check {
 namespace {
 
-// Signal handlers, handlers of fork() and of exit() reach nothing else.
+// Signal handlers, handlers of fork() and of exit() reach nothing else. No file stays open:
+// programs close files that they do not know, and get the number for another.
 struct OfProcess {
   std::atomic<Reporter*> reporter{nullptr};
   std::atomic<pid_t> watched{0};
-  int wake = -1;  // the writing end of a pipe to the thread that reports
+  sem_t wake = {};  // the thread that reports
 };
 constinit OfProcess of_process;
+
+// The end of a thread by pthread_cancel() passes no function that throws nothing.
+struct NoCancellation {
+  int before = 0;
+  NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); }
+  ~NoCancellation() { pthread_setcancelstate(before, nullptr); }
+};
 
 // A pipe without a reader ends no program by SIGPIPE that would not have written there.
 void write_all(int file, std::string_view text) noexcept {
@@ -62,7 +71,7 @@ void on_signal(int number) {
   const int before = errno;
   const bool is_fork = of_process.watched != getpid();
   if (is_fork) signal(number, SIG_DFL);
-  static_cast<void>(is_fork ? raise(number) != 0 : !write(of_process.wake, "", 1));
+  static_cast<void>(is_fork ? raise(number) : sem_post(&of_process.wake));
   errno = before;
 }
 
@@ -78,6 +87,7 @@ void install_handler() {
 }  // namespace
 
 void say(std::string_view line) noexcept try {
+  const NoCancellation here;
   write_all(STDERR_FILENO, str_format("cgtree-check: {}\n", line));
 } catch (...) {  // no memory
 }
@@ -87,6 +97,7 @@ Reporter::Reporter(Make make) : make_(std::move(make)) {
   if (const char* const folder = std::getenv("CGTREE_CHECK_DIR"))
     stem_ = str_format("{}/{}.{}", folder, getpid(), time);
   if (const char* const file = std::getenv("CGTREE_CHECK_JSON")) file_ = file;
+  tell("");  // the process has used CUDA, however it ends
   of_process.reporter = this;
   of_process.watched = getpid();
   std::atexit([] {
@@ -94,17 +105,15 @@ Reporter::Reporter(Make make) : make_(std::move(make)) {
     say(str_format("process {} is a fork of {}, and is not watched", getpid(),
                    of_process.watched.load()));
   });
-  int ends[2] = {};
-  if (pipe2(ends, O_CLOEXEC) != 0) return;
-  of_process.wake = ends[1];
+  sem_init(&of_process.wake, 0, 0);
   // The thread takes no signal of the program's.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread([this, end = ends[0]] {
-      for (char byte = 0; read(end, &byte, 1) == 1;)
-        report(/*is_end=*/false);
+    std::thread([this] {
+      for (;;)  // a debugger interrupts the wait
+        if (sem_wait(&of_process.wake) == 0) report(/*is_end=*/false);
     }).detach();
     install_handler();
   } catch (const std::system_error&) {  // no report but that at the end
@@ -114,13 +123,15 @@ Reporter::Reporter(Make make) : make_(std::move(make)) {
 
 void Reporter::tell(const std::string& finding) noexcept try {
   if (stem_.empty()) return;
-  if (findings_ < 0)
-    findings_ = open((stem_ + ".jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  write_all(findings_, finding + "\n");
+  const NoCancellation here;
+  const int to = open((stem_ + ".jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  write_all(to, finding + "\n");
+  close(to);
 } catch (...) {  // no memory
 }
 
 void Reporter::report(bool is_end) noexcept try {
+  const NoCancellation here;
   const Report report = make_(is_end);
   if (is_end && !stem_.empty()) write_file(stem_ + ".json", report.json);
   if (!file_.empty()) write_file(file_, report.json);

@@ -36,7 +36,6 @@ class Reporter {
   Make make_;
   std::string stem_;  // of the files in the folder: the process, and when it began
   std::string file_;
-  int findings_ = -1;  // the file of findings
 };
 
 }  // namespace cgtree::graph_check

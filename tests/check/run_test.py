@@ -92,6 +92,13 @@ class RunTest(unittest.TestCase):
     def test_a_thread_that_loads_a_library_may_launch_while_a_finding_is_told(self):
         self.assertIn("faults: 1", self.compare(PROGRAM, "load", BESIDE).stderr)
 
+    def test_a_thread_may_be_cancelled_while_a_finding_is_told(self):
+        self.assertIn("faults: 1", self.compare(PROGRAM, "cancelled").stderr)
+
+    def test_files_that_a_program_closes_are_none_of_the_check(self):
+        said = self.run_check(PROGRAM, "close_others", "three")
+        self.assertEqual("bytes 0\n", said.stdout)
+
     def test_a_driver_that_is_not_there_has_no_functions(self):
         program = ("import ctypes\n"
                    "assert not hasattr(ctypes.CDLL(None), 'cuInit')\n"
@@ -130,6 +137,12 @@ class RunTest(unittest.TestCase):
             path.chmod(0o755)
             self.assertEqual(3, self.run_check(str(path), "3").returncode)
             self.assertEqual(3, self.run_check("without_a_line", "3", PATH=f"{folder}:{os.environ['PATH']}").returncode)
+
+    def test_a_process_that_leaves_without_a_finding_was_watched(self):
+        said, [report] = self.run_json("--fail-on=any", PROGRAM, "clean", "leave")
+        self.assertEqual(0, said.returncode)
+        self.assertEqual([], report["findings"])
+        self.assertIn("findings until then: 0", said.stderr)
 
     def test_fail_on_names_kinds(self):
         self.assertEqual(66, self.run_check("--fail-on=any", PROGRAM, "refused").returncode)
