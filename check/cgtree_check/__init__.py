@@ -67,6 +67,15 @@ def environment(library, folder):
             "PYTHONPATH": joined(HERE / "hooks", os.environ.get("PYTHONPATH"))}
 
 
+def is_in_foreground():
+    """True if a terminal sends its signals to this process, and to the program."""
+    try:
+        with open("/dev/tty", "rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 def run_program(words, environ=None):
     """Runs it, and passes on the signals that this process gets. Returns its status as a shell has it."""
     program, early = None, []
@@ -77,10 +86,14 @@ def run_program(words, environ=None):
         else:
             program.send_signal(number)
 
+    def unless_sent_to_both(number, frame):
+        if not is_in_foreground():
+            pass_on(number, frame)
+
     # Before the program starts, which may be signalled at once. The terminal sends the last two to both. A signal that
     # is ignored, as by nohup, is ignored by the program, too.
     handlers = dict.fromkeys((signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2), pass_on)
-    handlers.update(dict.fromkeys((signal.SIGINT, signal.SIGQUIT), lambda *_: None))
+    handlers.update(dict.fromkeys((signal.SIGINT, signal.SIGQUIT), unless_sent_to_both))
     for number, handler in handlers.items():
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)

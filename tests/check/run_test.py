@@ -253,6 +253,14 @@ class RunTest(unittest.TestCase):
         said = self.run_check("sh", "-c", "kill -INT $PPID; kill -INT $$; sleep 5")
         self.assertEqual(128 + signal.SIGINT, said.returncode)
 
+    def test_an_interrupt_without_a_terminal_is_passed_on(self):
+        program = "trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done"
+        with subprocess.Popen([*RUN, "sh", "-c", program], env=environment(), text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, start_new_session=True) as launcher:
+            self.assertEqual("ready\n", launcher.stdout.readline())
+            launcher.send_signal(signal.SIGINT)
+            self.assertEqual(7, launcher.wait(timeout=30))
+
     def run_shell(self, line):
         return subprocess.run(["bash", "-c", line.replace("RUN", " ".join(RUN))], env=environment(), text=True,
                               capture_output=True, check=False, timeout=60)
