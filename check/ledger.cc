@@ -133,13 +133,15 @@ void Ledger::note_again(std::uintptr_t address, const Allocation& by, const Take
 void Ledger::begin_capture(StreamKey stream, std::uint64_t thread, StackId stack,
                            GraphHandle into) {
   const auto found = graphs_.find(into);
-  Capture& capture = captures_[stream] = {thread, found == graphs_.end() ? Graph() : found->second};
+  const Graph graph = found == graphs_.end() ? Graph() : found->second;
+  Capture& capture = captures_[stream] = {thread, into, graph};
   if (capture.graph.captured == StackId::kNone) capture.graph.captured = stack;
 }
 
 void Ledger::end_capture(StreamKey stream, GraphHandle graph) {
   const auto found = captures_.find(stream);
   if (found == captures_.end()) return;
+  if (graph == kInto) graph = found->second.into;
   if (graph != GraphHandle::kNull) {
     graphs_[graph] = std::move(found->second.graph);
     static_cast<void>(graph_of(graph));  // numbers it
@@ -355,13 +357,11 @@ void Ledger::refuse_launch(ExecHandle handle, std::string call, const TakeStack&
 }
 
 Finding Ledger::finding_of(const Exec& exec, FindingKind kind) const {
-  Finding finding;
-  finding.kind = kind;
-  finding.graph = exec.graph;
-  finding.executable = exec.number;
-  finding.captured = exec.captured;
-  finding.instantiated = exec.made;
-  return finding;
+  return {.kind = kind,
+          .graph = exec.graph,
+          .executable = exec.number,
+          .captured = exec.captured,
+          .instantiated = exec.made};
 }
 
 void Ledger::describe(const Exec& exec, const Word& word, Finding& finding) const {
@@ -512,10 +512,7 @@ std::vector<Finding> Ledger::remarks() const {
   for (const auto& [key, form] : forms_) {
     const bool is_seldom_launched = form.launches <= kMostLaunchesOfRecaptured * form.made;
     if (form.made < kLeastRecaptures || !is_seldom_launched) continue;
-    Finding finding;
-    finding.kind = FindingKind::kRecaptured;
-    finding.graph = form.graph;
-    finding.captured = key.first;
+    Finding finding{.kind = FindingKind::kRecaptured, .graph = form.graph, .captured = key.first};
     finding.count = form.made;
     finding.launches = form.launches;
     const auto time = std::max<Time>(form.last - form.first, 1);
@@ -537,9 +534,7 @@ std::vector<Finding> Ledger::remarks() const {
       count(exec->site->stack, finding, 1);
   }
   for (const auto& [stack, site] : sites_) {
-    Finding finding;
-    finding.kind = FindingKind::kUnlaunched;
-    finding.instantiated = stack;
+    const Finding finding{.kind = FindingKind::kUnlaunched, .instantiated = stack};
     if (site.destroyed_unlaunched > 0) count(stack, finding, site.destroyed_unlaunched);
   }
   for (const auto& [key, remark] : remarks)

@@ -52,6 +52,8 @@ struct StreamKey {
 // and is there again at each launch.
 enum class MemoryKind : std::uint8_t { kPlain, kMapping, kOfNode };
 
+constexpr auto kInto = static_cast<GraphHandle>(-1);  // see Ledger::end_capture()
+
 // A range of memory.
 struct BlockRange {
   std::uintptr_t address = 0;
@@ -111,7 +113,7 @@ class Ledger {
   // `into` is null, or a graph that is there.
   void begin_capture(StreamKey stream, std::uint64_t thread, StackId stack,
                      GraphHandle into = GraphHandle::kNull);
-  // `graph` is null for a capture that failed.
+  // `graph` is null for a capture that failed, and kInto for the graph that it was to go into.
   void end_capture(StreamKey stream, GraphHandle graph);
   // The next two are of calls while captures are open. The capture is that of the stream, or of the
   // thread, or, of a call with a stream, the only one.
@@ -200,6 +202,7 @@ class Ledger {
   };
   struct Capture {
     std::uint64_t thread;
+    GraphHandle into;
     Graph graph;
   };
   // The executables and updates of the captures of one stack with nodes of one form.

@@ -30,9 +30,10 @@ std::uintptr_t word(const CallData& data, std::size_t position) noexcept {
   return at<std::uintptr_t>(data, position);
 }
 
-// A word that the call has written.
+// A word that the call has written. A capture into a graph may end with a null pointer.
 std::uintptr_t written(const CallData& data, std::size_t position) noexcept {
-  return *at<const std::uintptr_t*>(data, position);
+  const auto* const to = at<const std::uintptr_t*>(data, position);
+  return to == nullptr ? static_cast<std::uintptr_t>(kInto) : *to;
 }
 
 bool is_exit(const CallData& data) noexcept {

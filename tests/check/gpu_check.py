@@ -17,7 +17,7 @@ EXPECTED = {"freed": ["freed"], "freed_later": ["freed"], "freed_in_order": ["fr
             "unmapped": ["unmapped"], "refused": ["refused"], "legacy": ["legacy"], "pageable": ["pageable"],
             "allocating": ["allocating"], "recaptured": ["recaptured"], "leaked": ["leaked"],
             "unlaunched": ["unlaunched"], "workspace": ["freed"], "updated": ["freed"], "node_memory": ["freed"],
-            "freed_neighbour": ["freed"], "child": ["freed"], "patched": ["freed"], "failing": ["refused"],
+            "freed_neighbour": ["freed"], "child": ["freed"], "conditional": ["freed"], "patched": ["freed"], "failing": ["refused"],
             "remapped": ["unmapped"], "registered": ["freed"], "managed": ["freed"], "threads": ["freed"],
             "reset": ["freed"]}
 TORCH = {"freed": ["freed"], "reused": ["reused"], "kept": []}

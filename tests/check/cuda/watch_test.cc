@@ -305,6 +305,19 @@ TEST_F(WatchTest, ACallThatFailsOutsideOfTheCaptureIsNoneOfIt) {
   EXPECT_TRUE(found_.empty());
 }
 
+TEST_F(WatchTest, ACaptureIntoAGraphMayEndWithoutTheGraph) {
+  nodes_ = {kernel(kBuffer)};
+  const auto body = handle<CUgraph>(0x880);
+  CALL(cuStreamBeginCaptureToGraph, 0, stream_, body, nullptr, nullptr, 0,
+       CU_STREAM_CAPTURE_MODE_GLOBAL);
+  is_capturing_ = true;
+  CALL(cuMemcpyHtoDAsync_v2, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, kBuffer, nullptr, 8, stream_);
+  CALL(cuStreamEndCapture, 0, stream_, nullptr);
+  is_capturing_ = false;
+  CALL(cuGraphInstantiateWithFlags, 0, &exec_, body, 0);
+  EXPECT_EQ(found_, std::vector{FindingKind::kRefused});
+}
+
 TEST_F(WatchTest, ACaptureEndsWithItsStream) {
   begin_capture();
   CALL(cuStreamDestroy_v2, 0, stream_);

@@ -395,6 +395,38 @@ void child(bool has_fault) {
   base.replay(exec);
 }
 
+#if CUDART_VERSION >= 13000
+// A graph with a body, both captured by a program that asks for no graph at the end.
+void conditional(bool has_fault) {
+  Base base;
+  float* const data = allocate();
+  const auto capture_into = [&](cudaGraph_t graph, float* to) {
+    CHECK(cudaStreamBeginCaptureToGraph(base.stream, graph, nullptr, nullptr, 0,
+                                        cudaStreamCaptureModeThreadLocal));
+    base.launch_kernel(to);
+    CHECK(cudaStreamEndCapture(base.stream, nullptr));
+  };
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaGraphCreate(&graph, 0));
+  cudaGraphNodeParams params = {};
+  params.type = cudaGraphNodeTypeConditional;
+  params.conditional.type = cudaGraphCondTypeIf;
+  params.conditional.size = 1;
+  CHECK(cudaGraphConditionalHandleCreate(&params.conditional.handle, graph, 1,
+                                         cudaGraphCondAssignDefault));
+  capture_into(graph, data);
+  cudaGraphNode_t node = nullptr;
+  CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &params));
+  capture_into(params.conditional.phGraph_out[0], allocate());
+  cudaGraphExec_t exec = nullptr;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  base.replay(exec);
+  if (!has_fault) base.replay(exec);
+  CHECK(cudaFree(data));
+  if (has_fault) base.replay(exec);
+}
+#endif
+
 // A patch behind an update, by the node of the graph that was instantiated.
 void patched(bool has_fault) {
   Base base;
@@ -603,6 +635,9 @@ constexpr Case kCases[] = {
     {"node_memory", node_memory},
     {"freed_neighbour", freed_neighbour},
     {"child", child},
+#if CUDART_VERSION >= 13000
+    {"conditional", conditional},
+#endif
     {"patched", patched},
     {"failing", failing},
     {"remapped", remapped},
