@@ -80,7 +80,7 @@ class TestTiersTest(unittest.TestCase):
             path = f"{folder}:{os.environ['PATH']}"
             done = run("test_release", "--only=tsan,asan", PATH=path)
             self.assertEqual(done.returncode, 1)
-            self.assertIn("called test --config=tsan //...\n", done.stdout)
+            self.assertIn("called test --config=tsan -- //... -//tests/check:run_test", done.stdout)
             self.assertEqual(done.stdout.splitlines()[-1], "failed: asan")
             self.assertNotIn("nocuda", done.stdout)
             done = run("test_release", "--only=nocuda", PATH=path)
